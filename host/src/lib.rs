@@ -1,0 +1,11 @@
+//! Quarry: a plugin host for sharded, stateful services.
+//!
+//! N SlateDB databases ("shards") in one object-store bucket; the logic of each shard is a WebAssembly component, or
+//! native Rust, that gets the shard's database and a durability notifier.
+
+pub mod clock;
+pub mod config;
+pub mod db;
+pub mod record;
+pub mod store;
+pub mod telemetry;

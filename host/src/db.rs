@@ -1,0 +1,4 @@
+pub mod maintenance;
+pub mod merge;
+pub mod recorder;
+pub mod settings;

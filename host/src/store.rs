@@ -1,0 +1,4 @@
+pub mod faults;
+pub mod file;
+pub mod kill_switch;
+pub mod probe;
