@@ -1,4 +1,338 @@
+//! The one open database of a shard, with the limits that guests are held to.
+//!
+//! [`open`] is the only place that opens and closes SlateDB. [`ShardDb`] is what a guest writes through: it checks every key, value and
+//! batch before SlateDB sees them, numbers writes so that a seq is unique for the life of the data, and knows the newest write that a
+//! reader can have seen. [`ReadView`] and [`Transaction`] are what a guest reads through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use slatedb::config::{MergeOptions, PutOptions, Ttl, WriteOptions};
+use slatedb::{Db, ErrorKind, WriteBatch, WriteHandle};
+
+use crate::gate::Gate;
+use crate::guest::{GuestError, Limits};
+
+pub mod cache;
 pub mod maintenance;
 pub mod merge;
+pub mod open;
+pub mod read;
 pub mod recorder;
 pub mod settings;
+pub mod transaction;
+
+pub use read::{Cursor, Entry, KeyRange, Order, ReadView, Versioned};
+pub use transaction::{Isolation, Transaction};
+
+/// A failed operation, as a guest sees it: the codes are those of the WIT.
+pub type Error = GuestError;
+
+/// A shard's open database.
+///
+/// Every write returns its seq: higher is later, and unique for the life of the data. A write is visible when it returns and durable
+/// later; [`Gate`] tells when. Dropping the future of a write leaves open whether it was applied.
+pub struct ShardDb {
+    db: Db,
+    gate: Arc<Gate>,
+    limits: Arc<Limits>,
+    merge_operator: Option<Arc<str>>,
+    /// The seq that the first write of this opening takes; 0 once it is taken. See [`first_seq`].
+    first_seq: AtomicU64,
+    last_seq: AtomicU64,
+    /// Writes that began and did not return, and how many of those were dropped on the way.
+    pending: AtomicUsize,
+    abandoned: AtomicUsize,
+}
+
+/// One operation of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Stores a value, for `ttl_ms` milliseconds where given.
+    Put {
+        /// The key.
+        key: Bytes,
+        /// The value.
+        value: Bytes,
+        /// Its life, in milliseconds.
+        ttl_ms: Option<u64>,
+    },
+    /// Deletes a key.
+    Remove {
+        /// The key.
+        key: Bytes,
+    },
+    /// Hands an operand to the merge operator.
+    Merge {
+        /// The key.
+        key: Bytes,
+        /// The operand.
+        operand: Bytes,
+    },
+}
+
+/// The seq at which an opening with this writer epoch starts to count.
+///
+/// SlateDB counts on from the last seq that it recovers, so a seq that was handed out and never became durable would be handed out
+/// again by the next owner. With the epoch in its upper bits a seq belongs to one opening: 2^24 openings of 2^40 writes each.
+#[must_use]
+pub fn first_seq(writer_epoch: u64) -> u64 {
+    writer_epoch << 40
+}
+
+impl ShardDb {
+    /// Wraps a database opened with `writer_epoch`.
+    #[must_use]
+    pub fn new(db: Db, writer_epoch: u64, gate: Arc<Gate>, limits: Arc<Limits>, merge_operator: Option<Arc<str>>) -> Self {
+        let last_seq = gate.durable_seq();
+        let first = first_seq(writer_epoch);
+        Self {
+            db,
+            gate,
+            limits,
+            merge_operator,
+            first_seq: AtomicU64::new(if first > last_seq { first } else { 0 }),
+            last_seq: AtomicU64::new(last_seq),
+            pending: AtomicUsize::new(0),
+            abandoned: AtomicUsize::new(0),
+        }
+    }
+
+    /// The limits that this shard's guest is held to.
+    #[must_use]
+    pub fn limits(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+
+    /// When this shard's writes become durable.
+    #[must_use]
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// The newest write that a reader can have seen by now.
+    #[must_use]
+    pub fn visible_seq(&self) -> u64 {
+        let last = self.last_seq.load(Ordering::Acquire);
+        if self.pending.load(Ordering::Acquire) == 0 {
+            return last;
+        }
+        // A write whose future was dropped may be applied without our having seen its seq.
+        self.db.snapshot().map_or(last, |view| last.max(view.seq()))
+    }
+
+    /// A view of the database as it is now, following later writes.
+    #[must_use]
+    pub fn view(&self) -> ReadView {
+        ReadView::live(self.db.clone(), self.limits.clone())
+    }
+
+    /// A view that later writes do not change.
+    ///
+    /// # Errors
+    /// `closed`, `fenced` or `unavailable` when the database has ended.
+    pub fn snapshot(&self) -> Result<ReadView, Error> {
+        let snapshot = self.db.snapshot().map_err(|error| db_error(&error))?;
+        Ok(ReadView::snapshot(snapshot, self.limits.clone()))
+    }
+
+    /// The newest view of which everything is durable; it waits for nothing.
+    ///
+    /// # Errors
+    /// `closed` when the shard has ended.
+    pub fn durable_view(&self) -> Result<ReadView, Error> {
+        let view = self.gate.durable_view().ok_or_else(|| GuestError::retryable("closed", "the shard has ended"))?;
+        Ok(ReadView::snapshot(view, self.limits.clone()))
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// `closed`, `fenced` or `unavailable` when the database has ended.
+    pub fn begin(self: &Arc<Self>, isolation: Isolation) -> Result<Transaction, Error> {
+        let transaction = self.db.begin(isolation.into()).map_err(|error| db_error(&error))?;
+        Ok(Transaction::new(self.clone(), transaction))
+    }
+
+    /// Stores a value; an empty one is a value.
+    ///
+    /// # Errors
+    /// `invalid-key`, `invalid-value`, or that the database has ended.
+    pub async fn put(&self, key: Bytes, value: Bytes) -> Result<u64, Error> {
+        self.write(vec![Op::Put { key, value, ttl_ms: None }]).await
+    }
+
+    /// Deletes a key, whether it exists or not.
+    ///
+    /// # Errors
+    /// `invalid-key`, or that the database has ended.
+    pub async fn remove(&self, key: Bytes) -> Result<u64, Error> {
+        self.write(vec![Op::Remove { key }]).await
+    }
+
+    /// Applies all operations or none, with one seq. Later operations on a key win.
+    ///
+    /// # Errors
+    /// `invalid-argument` for no operations or a TTL of 0, `invalid-key`, `invalid-value`, `limit` for a batch over `limits.batch`,
+    /// `no-merge-operator`, or that the database has ended.
+    pub async fn write(&self, ops: Vec<Op>) -> Result<u64, Error> {
+        if ops.is_empty() {
+            return Err(GuestError::new("invalid-argument", "a batch needs at least one operation"));
+        }
+        let mut size = 0;
+        for op in &ops {
+            size += self.check(op)?;
+        }
+        self.check_batch(size)?;
+        let mut batch = WriteBatch::new();
+        for op in ops {
+            match op {
+                Op::Put { key, value, ttl_ms } => batch.put_bytes_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) }),
+                Op::Remove { key } => batch.delete(key),
+                Op::Merge { key, operand } => batch.merge_with_options(key, operand, &MergeOptions::default()),
+            }
+        }
+        let writing = Writing::begin(self);
+        let options = self.write_options();
+        let outcome = self.db.write_with_options(batch, &options).await;
+        writing.end(options.seqnum, outcome.map(Some)).map(Option::unwrap_or_default)
+    }
+
+    /// Checks one operation, and gives its size in bytes of key and value.
+    fn check(&self, op: &Op) -> Result<usize, Error> {
+        let (key, value) = match op {
+            Op::Put { key, value, ttl_ms } => {
+                if *ttl_ms == Some(0) {
+                    return Err(GuestError::new("invalid-argument", "a TTL is at least 1 ms; remove the key instead"));
+                }
+                (key, value.len())
+            }
+            Op::Remove { key } => (key, 0),
+            Op::Merge { key, operand } => {
+                let Some(name) = &self.merge_operator else {
+                    return Err(GuestError::new(
+                        "no-merge-operator",
+                        "this cluster has no merge operator; `merge_operator` has to be set before its first start",
+                    ));
+                };
+                merge::check_operand(name, operand).map_err(|message| GuestError::new("invalid-value", message))?;
+                (key, operand.len())
+            }
+        };
+        check_key(key, &self.limits)?;
+        if value > self.limits.value {
+            let limit = self.limits.value;
+            return Err(GuestError::new("invalid-value", format!("a value of {value} bytes is over limits.value ({limit} bytes)")));
+        }
+        Ok(key.len() + value)
+    }
+
+    fn check_batch(&self, size: usize) -> Result<(), Error> {
+        let limit = self.limits.batch;
+        if size > limit {
+            return Err(GuestError::new("limit", format!("a batch of {size} bytes is over limits.batch ({limit} bytes)")));
+        }
+        Ok(())
+    }
+
+    fn write_options(&self) -> WriteOptions {
+        if self.first_seq.load(Ordering::Relaxed) == 0 {
+            return WriteOptions::default();
+        }
+        WriteOptions { seqnum: self.first_seq.swap(0, Ordering::AcqRel) }
+    }
+}
+
+/// A write that began. Dropped without an end, it may or may not be applied.
+struct Writing<'a> {
+    db: &'a ShardDb,
+    /// Writes that were abandoned before this one began: the writer has decided them once this one returns.
+    abandoned: usize,
+    ended: bool,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(db: &'a ShardDb) -> Self {
+        db.pending.fetch_add(1, Ordering::AcqRel);
+        Self { db, abandoned: db.abandoned.load(Ordering::Acquire), ended: false }
+    }
+
+    fn end(mut self, seqnum: u64, outcome: Result<Option<WriteHandle>, slatedb::Error>) -> Result<Option<u64>, Error> {
+        self.ended = true;
+        let db = self.db;
+        let outcome = match outcome {
+            Ok(handle) => {
+                let seq = handle.map(|handle| handle.seqnum());
+                if let Some(seq) = seq {
+                    db.last_seq.fetch_max(seq, Ordering::AcqRel);
+                    db.gate.applied();
+                    let decided = self.abandoned;
+                    if decided > 0 && db.abandoned.compare_exchange(decided, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                        db.pending.fetch_sub(decided, Ordering::AcqRel);
+                    }
+                } else {
+                    db.restore_first_seq(seqnum);
+                }
+                Ok(seq)
+            }
+            Err(error) => {
+                db.restore_first_seq(seqnum);
+                Err(db_error(&error))
+            }
+        };
+        db.pending.fetch_sub(1, Ordering::AcqRel);
+        outcome
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.db.abandoned.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl ShardDb {
+    /// A write that was to take the first seq did not: the next one does.
+    fn restore_first_seq(&self, seqnum: u64) {
+        if seqnum > 0 && self.last_seq.load(Ordering::Acquire) < seqnum {
+            self.first_seq.store(seqnum, Ordering::Release);
+        }
+    }
+}
+
+/// Checks a key against `limits.key`. SlateDB panics on an empty key.
+///
+/// # Errors
+/// `invalid-key`.
+pub fn check_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
+    if key.is_empty() {
+        return Err(GuestError::new("invalid-key", "a key cannot be empty"));
+    }
+    if key.len() > limits.key {
+        let (size, limit) = (key.len(), limits.key);
+        return Err(GuestError::new("invalid-key", format!("a key of {size} bytes is over limits.key ({limit} bytes)")));
+    }
+    Ok(())
+}
+
+/// What a failed SlateDB operation is to a guest.
+#[must_use]
+pub fn db_error(error: &slatedb::Error) -> Error {
+    use slatedb::CloseReason::{Clean, Fenced};
+    match error.kind() {
+        ErrorKind::Transaction => GuestError::retryable("conflict", "another write came between; begin the transaction again"),
+        ErrorKind::Closed(Fenced) => GuestError::retryable("fenced", "another writer opened this shard's database"),
+        ErrorKind::Closed(Clean) => GuestError::retryable("closed", "the shard is being stopped"),
+        ErrorKind::Closed(_) => GuestError::retryable("closed", "the shard's database has failed and is being reopened"),
+        ErrorKind::Unavailable => GuestError::retryable("unavailable", format!("the store does not answer: {error}")),
+        ErrorKind::Invalid => GuestError::new("invalid-argument", error.to_string()),
+        _ => GuestError::new("internal", error.to_string()),
+    }
+}
+
+fn ttl(ttl_ms: Option<u64>) -> Ttl {
+    ttl_ms.map_or(Ttl::Default, Ttl::ExpireAfterMillis)
+}

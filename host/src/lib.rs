@@ -3,9 +3,12 @@
 //! N SlateDB databases ("shards") in one object-store bucket; the logic of each shard is a WebAssembly component, or
 //! native Rust, that gets the shard's database and a durability notifier.
 
+pub mod call;
 pub mod clock;
 pub mod config;
 pub mod db;
+pub mod gate;
+pub mod guest;
 pub mod record;
 pub mod store;
 pub mod telemetry;

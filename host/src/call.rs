@@ -1,0 +1,227 @@
+//! A call as its caller sees it: where it goes, what it asks for, what comes back, and how it can fail.
+//!
+//! Failures of routing (nothing ran, or nobody knows) stay apart from the guest's own error and from a trap:
+//! [`CallError::source`] says which it is, `code` is stable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::gate::Ended;
+use crate::guest::{GuestError, Trap, TrapKind};
+
+/// Where a call goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// To the shard that this key belongs to; the guest gets the key.
+    Key(Bytes),
+    /// To a shard by its number; the guest gets no key.
+    Shard(u32),
+}
+
+impl Target {
+    /// The shard of a key.
+    pub fn key(key: impl Into<Bytes>) -> Self {
+        Self::Key(key.into())
+    }
+}
+
+/// When a call's reply may leave the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Once every write that it may show is durable.
+    #[default]
+    Durable,
+    /// At once. A crash may undo what it shows.
+    Applied,
+}
+
+/// What a query reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Read {
+    /// Every write that is applied; the reply waits until they are durable.
+    #[default]
+    Applied,
+    /// What is durable, at the least every write that was acknowledged; waits for nothing.
+    Durable,
+}
+
+/// How a call is made.
+#[derive(Debug, Clone, Default)]
+pub struct CallOptions {
+    /// When the reply may leave.
+    pub durability: Durability,
+    /// How long the caller waits, all retries included; `call.timeout` when none.
+    pub timeout: Option<Duration>,
+    /// Headers for the guest, names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+/// How a query is made.
+#[derive(Debug, Clone, Default)]
+pub struct QueryOptions {
+    /// What it reads.
+    pub read: Read,
+    /// How long the caller waits; `call.timeout` when none.
+    pub timeout: Option<Duration>,
+    /// Headers for the guest, names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A reply and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallReply {
+    /// The guest's bytes.
+    pub payload: Bytes,
+    /// Their media type; `application/octet-stream` when none.
+    pub content_type: Option<String>,
+    /// The shard that ran it.
+    pub shard: u32,
+    /// The newest write that it can show.
+    pub seq: u64,
+    /// The revision that ran it.
+    pub revision: u64,
+    /// The node that ran it.
+    pub node: Arc<str>,
+}
+
+/// Who says that a call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The host: the request, the way to the shard, or the shard.
+    Host,
+    /// The guest's own error.
+    Guest,
+    /// The guest failed.
+    Trap,
+}
+
+/// Why a call failed. `kind` is for code, `code` for the wire.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    /// What kind of failure it is.
+    pub kind: CallErrorKind,
+    /// Stable, in kebab case; a guest's own where [`CallError::source`] says so.
+    pub code: String,
+    /// For a person.
+    pub message: String,
+    /// Whether the same call may succeed when made again.
+    pub retryable: bool,
+    /// The shard, where it is known.
+    pub shard: Option<u32>,
+    /// The newest write that a guest's error can show.
+    pub seq: Option<u64>,
+    /// The revision that failed, where one ran.
+    pub revision: Option<u64>,
+}
+
+/// The kinds of [`CallError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallErrorKind {
+    /// The request is not a call: shard out of range, method name, timeout.
+    Invalid,
+    /// The shard is not open anywhere now. Nothing ran.
+    Unassigned,
+    /// The shard's queue is full. Nothing ran.
+    Overloaded,
+    /// The shard's guest failed too often, and calls are refused. Nothing ran.
+    Quarantined,
+    /// The guest has no `queries`. Nothing ran.
+    NoQueries,
+    /// The time is up. The call may have run, or may still run.
+    Timeout,
+    /// The call ran, and its writes were not durable when the shard ended: they may or may not survive.
+    Unknown,
+    /// The guest's own error.
+    Guest,
+    /// The guest failed in the middle of the call. Writes that it made before stay.
+    Trap(TrapKind),
+}
+
+impl CallErrorKind {
+    /// The stable code of a failure that is not the guest's own.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid-request",
+            Self::Unassigned => "unassigned",
+            Self::Overloaded => "overloaded",
+            Self::Quarantined => "quarantined",
+            Self::NoQueries => "no-queries",
+            Self::Timeout => "timeout",
+            Self::Unknown => "outcome-unknown",
+            Self::Guest => "guest-error",
+            Self::Trap(kind) => match kind {
+                TrapKind::Aborted => "guest-trap",
+                TrapKind::StackOverflow => "guest-stack-overflow",
+                TrapKind::Memory => "guest-memory-limit",
+                TrapKind::CpuTime => "guest-cpu-limit",
+                TrapKind::WallTime => "guest-wall-limit",
+                TrapKind::ReplyTooLarge => "guest-reply-limit",
+                TrapKind::Instantiate => "guest-not-started",
+                TrapKind::Host => "internal",
+            },
+        }
+    }
+}
+
+impl CallError {
+    /// A failure that is not the guest's own.
+    pub fn host(kind: CallErrorKind, message: impl Into<String>) -> Self {
+        let retryable = matches!(kind, CallErrorKind::Unassigned | CallErrorKind::Overloaded);
+        Self { kind, code: kind.code().into(), message: message.into(), retryable, shard: None, seq: None, revision: None }
+    }
+
+    /// The guest's own error.
+    #[must_use]
+    pub fn guest(error: GuestError) -> Self {
+        Self {
+            kind: CallErrorKind::Guest,
+            code: error.code,
+            message: error.message,
+            retryable: error.retryable,
+            shard: None,
+            seq: None,
+            revision: None,
+        }
+    }
+
+    /// The guest failed.
+    #[must_use]
+    pub fn trap(trap: &Trap) -> Self {
+        Self::host(CallErrorKind::Trap(trap.kind), trap.to_string())
+    }
+
+    /// The shard ended before the call's writes were durable.
+    #[must_use]
+    pub fn ended(ended: &Ended) -> Self {
+        Self::host(CallErrorKind::Unknown, ended.to_string())
+    }
+
+    /// The same error, with its shard.
+    #[must_use]
+    pub fn at(mut self, shard: u32) -> Self {
+        self.shard = Some(shard);
+        self
+    }
+
+    /// Who says so.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        match self.kind {
+            CallErrorKind::Guest => Source::Guest,
+            CallErrorKind::Trap(_) => Source::Trap,
+            _ => Source::Host,
+        }
+    }
+
+    /// Whether it is sure that nothing ran, so that the call may be made again without doing it twice.
+    #[must_use]
+    pub fn never_ran(&self) -> bool {
+        use CallErrorKind::{Invalid, NoQueries, Overloaded, Quarantined, Unassigned};
+        matches!(self.kind, Invalid | Unassigned | Overloaded | Quarantined | NoQueries)
+    }
+}

@@ -1,0 +1,243 @@
+//! The output gate of a shard: nothing that shows a write leaves before the write is durable (promise P1).
+//!
+//! The gate knows one number, the *frontier*: every write up to it is durable. It moves with the *durable view*, a snapshot of the
+//! database that was taken before a flush began and became durable with it. So a query that reads only what is durable
+//! sees, at the least, every write that was ever acknowledged.
+//!
+//! Who waits is released lowest seq first. The flusher ([`flusher`]) is the only one that moves the frontier: it flushes when
+//! someone waits and no flush is in progress, so that writes gather while one is (group commit).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slatedb::DbSnapshot;
+use tokio::sync::Notify;
+
+pub mod flusher;
+
+/// Why a gate will release nobody any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Ended {
+    /// The shard was stopped; everything that was durable by then was released before.
+    #[error("the shard stopped before the write was durable; it may or may not survive")]
+    Stopped,
+    /// Another writer opened the database: what was not durable is lost.
+    #[error("the shard was taken over by another writer before the write was durable; it may or may not survive")]
+    Fenced,
+    /// The database failed.
+    #[error("the shard's database failed before the write was durable; it may or may not survive: {0}")]
+    Failed(Arc<str>),
+}
+
+/// What runs once a write is durable, or never will be known to be. It must be quick and must not call the gate.
+pub type Waiter = Box<dyn FnOnce(Result<(), Ended>) + Send>;
+
+/// The output gate of one opening of a shard.
+pub struct Gate {
+    frontier: AtomicU64,
+    /// Whether the flusher was told of writes since its last flush began.
+    armed: AtomicBool,
+    kick: Notify,
+    state: Mutex<State>,
+}
+
+struct State {
+    waiters: BTreeMap<(u64, u64), Waiter>,
+    order: u64,
+    /// The newest seq that someone waits for.
+    wanted: u64,
+    /// The flusher is calling waiters; whoever is durable already has to queue behind them.
+    releasing: bool,
+    view: Option<Arc<DbSnapshot>>,
+    ended: Option<Ended>,
+}
+
+impl Gate {
+    /// A gate for a database in which everything that `view` shows is durable.
+    #[must_use]
+    pub fn new(view: Arc<DbSnapshot>) -> Self {
+        Self::at(view.seq(), Some(view))
+    }
+
+    fn at(frontier: u64, view: Option<Arc<DbSnapshot>>) -> Self {
+        Self {
+            frontier: AtomicU64::new(frontier),
+            armed: AtomicBool::new(false),
+            kick: Notify::new(),
+            state: Mutex::new(State { waiters: BTreeMap::new(), order: 0, wanted: 0, releasing: false, view, ended: None }),
+        }
+    }
+
+    /// The newest write up to which every write is durable.
+    #[must_use]
+    pub fn durable_seq(&self) -> u64 {
+        self.frontier.load(Ordering::Acquire)
+    }
+
+    /// The newest view of the database of which everything is durable; none once the shard has ended.
+    #[must_use]
+    pub fn durable_view(&self) -> Option<Arc<DbSnapshot>> {
+        self.lock().view.clone()
+    }
+
+    /// Tells the flusher that there are writes that should become durable soon, though nobody waits for them yet.
+    pub fn applied(&self) {
+        if !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::AcqRel) {
+            self.kick.notify_one();
+        }
+    }
+
+    /// Runs `waiter` once every write up to `seq` is durable, at once where it is. Waiters run in the order of `seq`, and
+    /// in the order of asking among equals. When the shard ends first, `waiter` gets the reason.
+    pub fn when_durable(&self, seq: u64, waiter: Waiter) {
+        let mut state = self.lock();
+        if seq <= self.durable_seq() && !state.releasing {
+            drop(state);
+            return waiter(Ok(()));
+        }
+        if let Some(ended) = state.ended.clone() {
+            drop(state);
+            return waiter(Err(ended));
+        }
+        let order = state.order;
+        state.order += 1;
+        state.waiters.insert((seq, order), waiter);
+        let wake = seq > state.wanted;
+        state.wanted = state.wanted.max(seq);
+        drop(state);
+        if wake {
+            self.kick.notify_one();
+        }
+    }
+
+    /// Waits until every write up to `seq` is durable.
+    ///
+    /// # Errors
+    /// When the shard ends first.
+    pub async fn durable(&self, seq: u64) -> Result<(), Ended> {
+        if seq <= self.durable_seq() {
+            return Ok(());
+        }
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.when_durable(seq, Box::new(move |outcome| _ = sender.send(outcome)));
+        receiver.await.unwrap_or(Err(Ended::Stopped))
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lock().waiters.len()
+    }
+
+    /// Moves the frontier to a view that has become durable, and releases whoever waited for it.
+    fn advance(&self, view: Option<Arc<DbSnapshot>>, seq: u64) {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        self.frontier.fetch_max(seq, Ordering::AcqRel);
+        if view.is_some() {
+            state.view = view;
+        }
+        state.releasing = true;
+        loop {
+            let later = state.waiters.split_off(&(seq.saturating_add(1), 0));
+            let durable = std::mem::replace(&mut state.waiters, later);
+            if durable.is_empty() {
+                state.releasing = false;
+                return;
+            }
+            drop(state);
+            for waiter in durable.into_values() {
+                waiter(Ok(()));
+            }
+            state = self.lock();
+        }
+    }
+
+    /// Ends the gate: whoever still waits gets the reason, and nobody is released any more. The first reason stays.
+    pub fn end(&self, reason: Ended) {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        state.ended = Some(reason.clone());
+        state.view = None;
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        for waiter in waiters.into_values() {
+            waiter(Err(reason.clone()));
+        }
+        self.kick.notify_one();
+    }
+
+    /// Why the gate has ended, if it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.lock().ended.clone()
+    }
+
+    fn wanted(&self) -> u64 {
+        self.lock().wanted
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn ask(gate: &Gate, seq: u64, heard: &mpsc::Sender<(u64, bool)>) {
+        let heard = heard.clone();
+        gate.when_durable(seq, Box::new(move |outcome| heard.send((seq, outcome.is_ok())).expect("heard")));
+    }
+
+    #[test]
+    fn waiters_are_released_lowest_seq_first_and_once() {
+        let gate = Gate::at(10, None);
+        let (sender, heard) = mpsc::channel();
+        for seq in [14, 11, 13, 12, 10] {
+            ask(&gate, seq, &sender);
+        }
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(10, true)], "what is durable is told at once");
+        gate.advance(None, 13);
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(11, true), (12, true), (13, true)]);
+        gate.advance(None, 13);
+        assert!(heard.try_iter().next().is_none());
+        assert_eq!(gate.waiting(), 1);
+    }
+
+    #[test]
+    fn after_the_end_nobody_is_released() {
+        let gate = Gate::at(1, None);
+        let (sender, heard) = mpsc::channel();
+        ask(&gate, 2, &sender);
+        gate.end(Ended::Fenced);
+        gate.advance(None, 5);
+        ask(&gate, 3, &sender);
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(2, false), (3, false)]);
+        gate.end(Ended::Stopped);
+        assert_eq!(gate.ended(), Some(Ended::Fenced), "the first reason stays");
+    }
+
+    #[test]
+    fn who_asks_during_a_release_queues_behind_it() {
+        let gate = Arc::new(Gate::at(0, None));
+        let (sender, heard) = mpsc::channel();
+        // The waiter for 1 makes another thread ask for 1 again, before 2 was released.
+        let (inner, from) = (gate.clone(), sender.clone());
+        gate.when_durable(1, Box::new(move |_| {
+            let asked = std::thread::spawn(move || ask(&inner, 1, &from));
+            asked.join().expect("asked");
+        }));
+        ask(&gate, 2, &sender);
+        gate.advance(None, 2);
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(2, true), (1, true)]);
+    }
+}

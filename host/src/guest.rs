@@ -1,0 +1,337 @@
+//! What the host knows of a guest, whatever it is made of: a component ([`wasm`]) or Rust in this process ([`native`]).
+//!
+//! A [`Module`] is a guest made ready on this node, shared by all shards. It makes instances: one [`Instance`] a shard runs the
+//! calls, a few [`QueryInstance`]s run queries. A guest fails in one of two ways, and they are never confused: an
+//! *error* is its answer to the caller and leaves the instance as it is; a *trap* ends the instance.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::db::{ReadView, ShardDb};
+use crate::gate::Gate;
+
+pub mod limits;
+pub mod log;
+pub mod native;
+pub mod notify;
+pub mod wasm;
+
+pub use limits::Limits;
+
+/// A guest made ready on this node. Cheap to share; instances are made from it for any number of shards.
+///
+/// The contract of an implementation: limits are honoured; an error and a trap are told apart; dropping a future of an
+/// instance in the middle is allowed and ends the instance, which is then never used again; a guest reaches nothing but
+/// what its context holds.
+#[async_trait]
+pub trait Module: Send + Sync + 'static {
+    /// What this module is.
+    fn describe(&self) -> &ModuleInfo;
+
+    /// Checks options in a throw-away instance without a database. The error is the guest's own text.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] with code `invalid-options` when the guest refuses them; a trap when it fails.
+    async fn validate(&self, options: &str) -> Result<(), Failure>;
+
+    /// Makes the instance that runs a shard's calls. It is not started yet.
+    ///
+    /// # Errors
+    /// A trap when the instance cannot be made, such as when the node's pool of instances is used up.
+    async fn instantiate(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Failure>;
+
+    /// Makes an instance for queries.
+    ///
+    /// # Errors
+    /// As [`Module::instantiate`].
+    async fn instantiate_query(&self, context: InstanceContext) -> Result<Box<dyn QueryInstance>, Failure>;
+}
+
+/// An instance that runs a shard's calls, one at a time. After a trap it is dropped.
+#[async_trait]
+pub trait Instance: Send {
+    /// Runs before the first call.
+    ///
+    /// # Errors
+    /// An error or a trap keeps the shard from serving.
+    async fn start(&mut self) -> Result<(), Failure>;
+
+    /// Runs one call.
+    ///
+    /// # Errors
+    /// The guest's own error, or a trap.
+    async fn call(&mut self, request: &Request) -> Result<Reply, Failure>;
+
+    /// Tells the guest which of its tags became durable, lowest seq first.
+    ///
+    /// # Errors
+    /// A trap.
+    async fn durable(&mut self, tags: Vec<u64>) -> Result<(), Failure>;
+
+    /// Runs after the last call.
+    ///
+    /// # Errors
+    /// A trap.
+    async fn stop(&mut self, reason: StopReason) -> Result<(), Failure>;
+}
+
+/// An instance that runs read-only calls. It may serve several queries, one after the other.
+#[async_trait]
+pub trait QueryInstance: Send {
+    /// Runs one query over `view`.
+    ///
+    /// # Errors
+    /// The guest's own error, or a trap.
+    async fn query(&mut self, request: &Request, view: ReadView) -> Result<Reply, Failure>;
+}
+
+/// What a module is, as shown by `quarry verify` and in a shard's status.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ModuleInfo {
+    /// The module's name within its revision.
+    pub name: Arc<str>,
+    /// The revision's number.
+    pub revision: u64,
+    /// `sha256:` and the hex digest of the component; `native` for Rust in this process.
+    pub digest: Arc<str>,
+    /// Which of the optional exports it has.
+    pub exports: Exports,
+}
+
+/// The optional exports of a guest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Exports {
+    /// `queries`.
+    pub queries: bool,
+    /// `lifecycle`.
+    pub lifecycle: bool,
+    /// `options`.
+    pub options: bool,
+    /// `durable-events`.
+    pub durable_events: bool,
+}
+
+/// Where an instance runs and what it may use. This is all that a guest can reach.
+#[derive(Clone)]
+pub struct InstanceContext {
+    /// The cluster's name.
+    pub cluster: Arc<str>,
+    /// This node's name.
+    pub node: Arc<str>,
+    /// The shard's number.
+    pub shard: u32,
+    /// How many shards the cluster has.
+    pub shards: u32,
+    /// The lease's generation; 0 without leases.
+    pub generation: u64,
+    /// The module's options, a JSON object.
+    pub options: Arc<str>,
+    /// The shard's open database.
+    pub db: Arc<ShardDb>,
+    /// When writes of this shard become durable.
+    pub gate: Arc<Gate>,
+    /// Hands durable tags to the guest.
+    pub notifier: Arc<notify::Notifier>,
+    /// Whether the shard goes on.
+    pub status: Arc<ShardFlag>,
+    /// Where the guest's lines go.
+    pub log: Arc<log::GuestLog>,
+}
+
+/// Whether a shard goes on, as its guest and its parts see it: one shared atomic.
+///
+/// A fenced shard never becomes stopping, so that a guest can tell the two apart.
+#[derive(Debug, Default)]
+pub struct ShardFlag(std::sync::atomic::AtomicU8);
+
+/// The states of a [`ShardFlag`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardStatus {
+    /// Calls are served.
+    Running,
+    /// The shard is being closed or moved.
+    Stopping,
+    /// Another writer opened its database.
+    Fenced,
+}
+
+impl ShardFlag {
+    /// The present state.
+    #[must_use]
+    pub fn get(&self) -> ShardStatus {
+        match self.0.load(std::sync::atomic::Ordering::Acquire) {
+            0 => ShardStatus::Running,
+            1 => ShardStatus::Stopping,
+            _ => ShardStatus::Fenced,
+        }
+    }
+
+    /// Goes to stopping, unless the shard is fenced.
+    pub fn set_stopping(&self) {
+        self.0.fetch_max(1, std::sync::atomic::Ordering::AcqRel);
+    }
+
+    /// Goes to fenced, for good.
+    pub fn set_fenced(&self) {
+        self.0.store(2, std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// One call or query, as the guest gets it.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The method's name: 1 to 128 bytes.
+    pub method: String,
+    /// The routing key; none when the caller named a shard.
+    pub key: Option<Bytes>,
+    /// The caller's bytes.
+    pub payload: Bytes,
+    /// Headers that are passed on, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// When the caller gives up.
+    pub deadline: Instant,
+}
+
+/// A guest's answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// The bytes for the caller.
+    pub payload: Bytes,
+    /// Its media type; `application/octet-stream` when none.
+    pub content_type: Option<String>,
+    /// The guest asked that the reply goes out before what it shows is durable.
+    pub when_applied: bool,
+}
+
+impl Reply {
+    /// A reply of these bytes.
+    #[must_use]
+    pub fn new(payload: impl Into<Bytes>) -> Self {
+        Self { payload: payload.into(), ..Self::default() }
+    }
+}
+
+/// Why a call did not give a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The guest's answer is an error. The instance goes on.
+    Error(GuestError),
+    /// The instance is gone.
+    Trap(Trap),
+}
+
+/// A guest's own error; the record `types.error` of the WIT.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[error("{code}: {message}")]
+pub struct GuestError {
+    /// Stable, in kebab case, at most 64 bytes.
+    pub code: String,
+    /// For a person, at most 8 KiB.
+    pub message: String,
+    /// Whether the same request may succeed when made again.
+    pub retryable: bool,
+}
+
+impl GuestError {
+    /// An error that trying again does not help.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), retryable: false }
+    }
+
+    /// An error that trying again may help.
+    pub fn retryable(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), retryable: true }
+    }
+}
+
+/// The end of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {message}")]
+pub struct Trap {
+    /// What kind of end it was.
+    pub kind: TrapKind,
+    /// For a person: what happened, the limit and its setting where it was one, the guest's last words on stderr.
+    pub message: String,
+}
+
+impl Trap {
+    /// A trap.
+    pub fn new(kind: TrapKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// The kinds of [`Trap`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrapKind {
+    /// The guest aborted: a panic, `unreachable`, an out-of-bounds access, an uncaught exception.
+    Aborted,
+    /// The guest's stack is used up.
+    StackOverflow,
+    /// The guest wanted more memory than `limits.memory`.
+    Memory,
+    /// The call ran for longer than `limits.cpu_time`.
+    CpuTime,
+    /// The call lasted longer than `limits.wall_time`.
+    WallTime,
+    /// The guest replied more than `limits.reply`.
+    ReplyTooLarge,
+    /// The instance could not be made.
+    Instantiate,
+    /// The host failed.
+    Host,
+}
+
+impl fmt::Display for TrapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Aborted => "guest aborted",
+            Self::StackOverflow => "guest stack overflow",
+            Self::Memory => "guest memory limit",
+            Self::CpuTime => "guest CPU time limit",
+            Self::WallTime => "guest wall time limit",
+            Self::ReplyTooLarge => "guest reply too large",
+            Self::Instantiate => "guest cannot be instantiated",
+            Self::Host => "host failure",
+        })
+    }
+}
+
+/// Why a guest is stopped, as `lifecycle.stop` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// The shard is closed.
+    Stopping,
+    /// Another writer opened the shard's database.
+    Fenced,
+    /// Another revision takes over.
+    Swapping,
+}
+
+impl StopReason {
+    /// The word that the guest gets.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopping => "stopping",
+            Self::Fenced => "fenced",
+            Self::Swapping => "swapping",
+        }
+    }
+}
+
+/// Options of a module, as configured. Kept ordered, so that the same options are the same text.
+pub type Options = BTreeMap<String, serde_json::Value>;
+
+/// The longest method name, in bytes.
+pub const METHOD_MAX_BYTES: usize = 128;
+
+/// The time within which `lifecycle.stop` has to return, where the limits say nothing else.
+pub const STOP_TIME: Duration = Duration::from_secs(5);

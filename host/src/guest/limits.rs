@@ -1,0 +1,75 @@
+//! The limits of a revision. Each error that comes from one names it as `limits.<field>`.
+
+use std::time::Duration;
+
+/// What a guest may use. All have defaults; the setting is `limits.<field>`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Linear memory of an instance, in bytes.
+    pub memory: u64,
+    /// Time on its thread that a call may use.
+    pub cpu_time: Duration,
+    /// Time from start to end that a call may last.
+    pub wall_time: Duration,
+    /// Time that `lifecycle.start` may last.
+    pub start_time: Duration,
+    /// Time that `lifecycle.stop` may last.
+    pub stop_time: Duration,
+    /// Calls that may wait in a shard's queue.
+    pub queue_calls: usize,
+    /// Payload and key bytes that may wait in a shard's queue.
+    pub queue_bytes: usize,
+    /// Bytes of a key; at most 65,535, SlateDB's own ceiling.
+    pub key: usize,
+    /// Bytes of a value.
+    pub value: usize,
+    /// Bytes of keys and values of a batch or a transaction.
+    pub batch: usize,
+    /// Keys of one `get-many`.
+    pub get_many: usize,
+    /// Cursors, snapshots and transactions that a call may have open.
+    pub open_resources: usize,
+    /// Age of a transaction.
+    pub transaction_age: Duration,
+    /// Bytes of a scan's page.
+    pub page: usize,
+    /// Bytes that a guest may log in a second.
+    pub log_bytes_per_second: u64,
+    /// Bytes of a reply.
+    pub reply: usize,
+    /// Durability notifications that may be outstanding.
+    pub notifications: usize,
+    /// Traps within `trap_window` that are borne; one more quarantines the shard.
+    pub traps: usize,
+    /// See `traps`.
+    pub trap_window: Duration,
+    /// Instances for queries a shard may have.
+    pub query_instances: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: 256 << 20,
+            cpu_time: Duration::from_secs(1),
+            wall_time: Duration::from_secs(30),
+            start_time: Duration::from_secs(30),
+            stop_time: Duration::from_secs(5),
+            queue_calls: 1024,
+            queue_bytes: 64 << 20,
+            key: 65_535,
+            value: 16 << 20,
+            batch: 32 << 20,
+            get_many: 1024,
+            open_resources: 64,
+            transaction_age: Duration::from_secs(10),
+            page: 4 << 20,
+            log_bytes_per_second: 256 << 10,
+            reply: 16 << 20,
+            notifications: 65_536,
+            traps: 5,
+            trap_window: Duration::from_secs(60),
+            query_instances: 4,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Guests as Rust in this process: for people who embed Quarry, for tests, and as the measure of what WebAssembly costs.
+//!
+//! Native logic gets the same database, gate and calls as a component, but no limits on time and memory: it is trusted, and it must not
+//! block its thread. A panic counts as a trap.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+
+use super::{
+    Exports, Failure, GuestError, Instance, InstanceContext, Module, ModuleInfo, QueryInstance, Reply, Request, StopReason, Trap, TrapKind,
+};
+use crate::db::ReadView;
+
+/// The logic of a shard, in Rust. One value a shard; its calls run one at a time, so its fields are state.
+#[async_trait]
+pub trait Logic: Send + 'static {
+    /// Runs before the first call.
+    ///
+    /// # Errors
+    /// Keeps the shard from serving; it is tried again, with growing pauses.
+    async fn start(&mut self, context: &InstanceContext) -> Result<(), GuestError> {
+        _ = context;
+        Ok(())
+    }
+
+    /// Runs one call.
+    ///
+    /// # Errors
+    /// The caller gets them.
+    async fn call(&mut self, context: &InstanceContext, request: &Request) -> Result<Reply, GuestError>;
+
+    /// Runs a query. There is one value more for each query instance, made by the same factory and never started.
+    ///
+    /// # Errors
+    /// The caller gets them.
+    async fn query(&mut self, request: &Request, view: &ReadView) -> Result<Reply, GuestError> {
+        _ = view;
+        Err(GuestError::new("unknown-method", format!("there is no query `{}`", request.method)))
+    }
+
+    /// Gets the tags that became durable, lowest seq first. To ask for them, see [`crate::gate::Gate::when_durable`] and, for tags,
+    /// [`crate::Cluster::notify_when_durable`].
+    async fn durable(&mut self, context: &InstanceContext, tags: Vec<u64>) {
+        _ = (context, tags);
+    }
+
+    /// Runs after the last call; the database is still open.
+    async fn stop(&mut self, context: &InstanceContext, reason: StopReason) {
+        _ = (context, reason);
+    }
+}
+
+/// A module of native logic. `make` runs once for each instance.
+pub fn module<L: Logic>(name: &str, revision: u64, make: impl Fn(&InstanceContext) -> L + Send + Sync + 'static) -> Arc<dyn Module> {
+    let exports = Exports { queries: true, lifecycle: true, options: false, durable_events: true };
+    Arc::new(NativeModule { info: ModuleInfo { name: name.into(), revision, digest: "native".into(), exports }, make: Box::new(make) })
+}
+
+struct NativeModule<L> {
+    info: ModuleInfo,
+    make: Box<dyn Fn(&InstanceContext) -> L + Send + Sync>,
+}
+
+#[async_trait]
+impl<L: Logic> Module for NativeModule<L> {
+    fn describe(&self) -> &ModuleInfo {
+        &self.info
+    }
+
+    async fn validate(&self, _options: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn instantiate(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Failure> {
+        let logic = (self.make)(&context);
+        Ok(Box::new(NativeInstance { logic, context }))
+    }
+
+    async fn instantiate_query(&self, context: InstanceContext) -> Result<Box<dyn QueryInstance>, Failure> {
+        let logic = (self.make)(&context);
+        Ok(Box::new(NativeInstance { logic, context }))
+    }
+}
+
+struct NativeInstance<L> {
+    logic: L,
+    context: InstanceContext,
+}
+
+#[async_trait]
+impl<L: Logic> Instance for NativeInstance<L> {
+    async fn start(&mut self) -> Result<(), Failure> {
+        caught(self.logic.start(&self.context)).await
+    }
+
+    async fn call(&mut self, request: &Request) -> Result<Reply, Failure> {
+        caught(self.logic.call(&self.context, request)).await
+    }
+
+    async fn durable(&mut self, tags: Vec<u64>) -> Result<(), Failure> {
+        caught(self.logic.durable(&self.context, tags).map(Ok)).await
+    }
+
+    async fn stop(&mut self, reason: StopReason) -> Result<(), Failure> {
+        caught(self.logic.stop(&self.context, reason).map(Ok)).await
+    }
+}
+
+#[async_trait]
+impl<L: Logic> QueryInstance for NativeInstance<L> {
+    async fn query(&mut self, request: &Request, view: ReadView) -> Result<Reply, Failure> {
+        caught(self.logic.query(request, &view)).await
+    }
+}
+
+/// Runs native logic; a panic is a trap.
+async fn caught<T>(run: impl Future<Output = Result<T, GuestError>> + Send) -> Result<T, Failure> {
+    match AssertUnwindSafe(run).catch_unwind().await {
+        Ok(outcome) => outcome.map_err(Failure::Error),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".into());
+            Err(Failure::Trap(Trap::new(TrapKind::Aborted, text)))
+        }
+    }
+}

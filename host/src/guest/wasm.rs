@@ -1,0 +1,1 @@
+//! Guests as WebAssembly components.
