@@ -1,0 +1,2 @@
+//! The public API of a node.
+pub mod status;

@@ -1,0 +1,130 @@
+//! What a cluster says of itself: lifecycle state, never read from the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::guest::ModuleInfo;
+
+/// Where a shard is, as this node sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "location", rename_all = "kebab-case")]
+pub enum Location {
+    /// Open on this node.
+    Local,
+    /// Nobody is known to have it open.
+    Unassigned,
+}
+
+/// What a shard is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardState {
+    /// Its database is open and its guest serves calls.
+    Running,
+    /// Its database or its guest is being started.
+    Starting,
+    /// It is being closed.
+    Stopping,
+    /// Another writer opened its database; it is opened again after a pause.
+    Fenced,
+    /// Its database or its guest failed; it is started again after a pause.
+    Crashed,
+    /// Its guest failed too often; calls are refused until it is restarted or swapped.
+    Quarantined,
+    /// No node has it.
+    Unassigned,
+    /// Its owner does not answer.
+    Unavailable,
+}
+
+impl ShardState {
+    /// The word for it, as in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Starting => "starting",
+            Self::Stopping => "stopping",
+            Self::Fenced => "fenced",
+            Self::Crashed => "crashed",
+            Self::Quarantined => "quarantined",
+            Self::Unassigned => "unassigned",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// One shard's state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ShardReport {
+    /// The shard's number.
+    pub shard: u32,
+    /// The node that has it, or tries to.
+    pub node: Option<Arc<str>>,
+    /// What it is doing.
+    pub status: ShardState,
+    /// When that began, in milliseconds since the Unix epoch.
+    pub since_ms: i64,
+    /// The last failure; kept after recovery, until the node restarts.
+    pub last_error: Option<String>,
+    /// The lease's generation; 0 without leases.
+    pub generation: u64,
+    /// The writer epoch of its database, while it is open.
+    pub writer_epoch: Option<u64>,
+    /// The revision that its guest runs, while one does.
+    pub revision: Option<u64>,
+    /// The newest write up to which every write is durable, while it is open.
+    pub durable_seq: Option<u64>,
+    /// The newest write, while it is open.
+    pub applied_seq: Option<u64>,
+    /// Calls that wait in its queue.
+    pub queued: usize,
+    /// How often its guest trapped since the node started.
+    pub traps: u64,
+    /// How often its database was opened since the node started.
+    pub opens: u64,
+}
+
+/// The probe of the store at this node's start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProbeState {
+    /// How it went.
+    pub status: ProbeStatus,
+    /// Its last failure; kept after it passed.
+    pub last_error: Option<String>,
+}
+
+/// How the probe of the store went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeStatus {
+    /// It runs, or is tried again.
+    Pending,
+    /// The store does what Quarry needs.
+    Passed,
+    /// The store does not.
+    Failed,
+    /// It was switched off.
+    Skipped,
+}
+
+/// A cluster as one of its nodes sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClusterStatus {
+    /// The cluster's name.
+    pub cluster: Arc<str>,
+    /// The node that answers.
+    pub node: Arc<str>,
+    /// Whether every shard runs.
+    pub ready: bool,
+    /// The store, without credentials.
+    pub store: String,
+    /// The probe of the store.
+    pub probe: ProbeState,
+    /// The module that new instances are made of.
+    pub module: Option<ModuleInfo>,
+    /// Every shard, by its number.
+    pub shards: BTreeMap<u32, ShardReport>,
+}
