@@ -1,3 +1,4 @@
+pub mod cache;
 pub mod maintenance;
 pub mod merge;
 pub mod recorder;
