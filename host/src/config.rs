@@ -1,1 +1,392 @@
+//! The whole configuration: one struct per part, one declaration per key.
+//!
+//! Layers, each over the one before: the defaults below, `quarry.toml`, the environment (`QUARRY_...`), flags. All of it
+//! is strict: what is unknown, of a wrong type or out of bounds is an error that names the key and where it came from,
+//! and every such problem is reported at once. An embedder fills a [`Config`] by struct update and calls
+//! [`Config::validate`], or loads one with [`Config::load`]:
+//!
+//! ```
+//! use quarry::config::Config;
+//!
+//! let config = Config { shards: 4, store: "file:///var/lib/quarry".into(), ..Config::default() };
+//! config.validate().unwrap();
+//! ```
 
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+
+mod error;
+mod kind;
+mod layers;
+mod redact;
+mod section;
+mod show;
+pub mod units;
+mod words;
+
+pub use error::{Error, Problem};
+pub use kind::Kind;
+pub use layers::{FileSource, Flag, Loaded, Origin, Sources};
+pub use redact::{REDACTED, is_credential};
+pub use section::Key;
+pub use show::{describe, describe_json};
+pub use words::{LogFormat, Probe, Strategy};
+
+use section::section;
+use units::{GIB, KIB, MIB, Size, Span};
+
+/// SlateDB's own ceiling for the length of a key, in bytes: lengths are stored in two bytes.
+pub const KEY_MAX_BYTES: u64 = 65_535;
+
+section! {
+    /// What a node needs to run.
+    Config, "", TOP_KEYS, |c| c;
+
+    /// The cluster's name, as logs, metrics and guests see it.
+    cluster: String = "quarry".into(), Kind::Name;
+    /// This node's name, unique in the cluster. Default: the host's name.
+    node: String = host_name(), Kind::Name;
+    /// Where the data lies.
+    store: String = "memory:".into(), Kind::Url;
+    /// Options of the store, like `aws_endpoint`. Which names are valid depends on the store.
+    store_options: BTreeMap<String, String> = BTreeMap::new(), Kind::Strings;
+    /// Prefix of everything in the store, so that clusters can share a bucket.
+    path: String = String::new(), Kind::Prefix;
+    /// How many shards the cluster has. Fixed for the life of the data.
+    shards: u32 = 16, Kind::Count(1, 65_536);
+    /// How merges of a key are combined. Fixed for the life of the data. Without one, guests cannot merge.
+    merge_operator: Option<String> = None, Kind::Name;
+    /// Whether the store is checked before any shard opens, beside the opening ones, or not at all.
+    probe: Probe = Probe::Before, Kind::SwitchOr("background");
+    /// Which shards this node opens. `local`: all of them.
+    strategy: Strategy = Strategy::Local, Kind::Choice(&["local"]);
+    /// How often each shard reports how far its durable writes are behind its applied ones.
+    lag_interval: Duration = secs(1), Kind::Duration(millis(100), secs(3600));
+    /// Raw SlateDB settings, merged by key over Quarry's profile. The names are checked when the node starts.
+    settings: Map<String, Value> = Map::new(), Kind::Table;
+
+    parts {
+        /// How shards open, close and make writes durable.
+        shard: Shard;
+        /// The block cache of the node.
+        cache: Cache;
+        /// How many threads do what.
+        threads: Threads;
+        /// The HTTP side.
+        http: Http;
+        /// Calls, as their callers see them.
+        call: Call;
+        /// The guest.
+        module: Module;
+        /// What a guest may use.
+        limits: Limits;
+        /// Logging.
+        log: Log;
+    }
+}
+
+section! {
+    /// How shards open, close and make writes durable.
+    Shard, "shard.", SHARD_KEYS, |c| c.shard;
+
+    /// Longest that opening a shard's database may take.
+    open_timeout: Duration = secs(60), Kind::Duration(secs(1), secs(3600));
+    /// Longest that closing a shard's database may take, its last flush included.
+    close_timeout: Duration = secs(30), Kind::Duration(secs(1), secs(3600));
+    /// Shortest time between two WAL objects of a shard: a longer one costs fewer requests, and replies wait longer.
+    flush_interval: Duration = Duration::ZERO, Kind::Duration(Duration::ZERO, secs(60));
+    /// A write that nobody waits for is durable this long after it was applied, plus the time of a PUT.
+    flush_after: Duration = millis(100), Kind::Duration(millis(1), secs(60));
+    /// Shards that open at the same time.
+    max_concurrency: usize = 16, Kind::Count(1, 1024);
+    /// WAL objects after which a memtable is flushed, so that a shard opens fast: an open reads them again.
+    memtable_flush_wal_objects: u64 = 256, Kind::Count(1, 65_536);
+}
+
+section! {
+    /// The block cache of the node.
+    Cache, "cache.", CACHE_KEYS, |c| c.cache;
+
+    /// Memory for blocks of the store, shared by all shards of the node; 0B turns the cache off.
+    capacity: u64 = 256 * MIB, Kind::Size(0, 1024 * GIB);
+}
+
+section! {
+    /// How many threads do what. A thread more is a few MiB; none of them is taken from another kind.
+    Threads, "threads.", THREAD_KEYS, |c| c.threads;
+
+    /// Threads that run shards: guest, database and replies. Default: one per core.
+    shard: usize = cores(), Kind::Count(1, 1024);
+    /// Threads for uploads, flushes and polls.
+    storage: usize = 2, Kind::Count(1, 1024);
+    /// Threads for HTTP.
+    http: usize = 2, Kind::Count(1, 1024);
+    /// Threads for queries. Default: one per core.
+    query: usize = cores(), Kind::Count(1, 1024);
+    /// Threads for compaction and garbage collection, at low priority.
+    compaction: usize = 1, Kind::Count(1, 1024);
+    /// Threads that compile components, at low priority. Default: one per core.
+    compile: usize = cores(), Kind::Count(1, 1024);
+}
+
+section! {
+    /// The HTTP side.
+    Http, "http.", HTTP_KEYS, |c| c.http;
+
+    /// Where to listen. Port 0 takes a free one.
+    listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)), Kind::Address;
+    /// Longest body of a request.
+    max_body: u64 = 16 * MIB, Kind::Size(0, GIB);
+    /// All headers of a request together.
+    max_header: u64 = 16 * KIB, Kind::Size(8 * KIB, MIB);
+    /// Connections at once; more wait to be accepted.
+    max_connections: usize = 4096, Kind::Count(1, 1_000_000);
+    /// A connection without a request for this long is closed.
+    idle_timeout: Duration = secs(75), Kind::Duration(secs(1), secs(3600));
+    /// Longest that the headers of a request may take to arrive.
+    header_timeout: Duration = secs(10), Kind::Duration(millis(100), secs(600));
+    /// Longest that a stop waits for the requests in progress.
+    drain_timeout: Duration = secs(30), Kind::Duration(Duration::ZERO, secs(3600));
+}
+
+section! {
+    /// Calls, as their callers see them.
+    Call, "call.", CALL_KEYS, |c| c.call;
+
+    /// How long a call may take whose caller does not say.
+    timeout: Duration = secs(30), Kind::Duration(millis(1), secs(86_400));
+    /// Longest timeout that a caller may ask for.
+    max_timeout: Duration = secs(600), Kind::Duration(millis(1), secs(86_400));
+    /// How often a call that was not sent, or was refused by a node that is not the owner, is tried again.
+    retries: u32 = 3, Kind::Count(0, 10);
+    /// Pause before a retry, times the number of the attempt, with jitter.
+    retry_delay: Duration = millis(100), Kind::Duration(millis(1), secs(10));
+}
+
+section! {
+    /// The guest.
+    Module, "module.", MODULE_KEYS, |c| c.module;
+
+    /// The module's name within its revision.
+    name: String = "main".into(), Kind::Name;
+    /// The component's file. In a file's value, relative to the file. Without one, `quarry build` finds what cargo made.
+    path: Option<PathBuf> = None, Kind::File;
+    /// What the guest is written in. `rust` has a build command of its own; any other needs `module.build`.
+    language: String = "rust".into(), Kind::Name;
+    /// The command that builds the component, run by `sh` in the project's folder.
+    build: Option<String> = None, Kind::Text(4096);
+    /// Options for the guest, which checks them itself.
+    options: Map<String, Value> = Map::new(), Kind::Table;
+    /// Files and folders whose change makes `quarry dev` build again, relative to the project.
+    watch: Vec<String> = ["src", "Cargo.toml", "wit"].map(String::from).to_vec(), Kind::List;
+}
+
+section! {
+    /// What a guest may use. An error that a limit causes names it.
+    Limits, "limits.", LIMIT_KEYS, |c| c.limits;
+
+    /// Memory of an instance.
+    memory: u64 = 256 * MIB, Kind::Size(MIB, 4 * GIB);
+    /// CPU time of a call.
+    cpu_time: Duration = secs(1), Kind::Duration(millis(1), secs(3600));
+    /// Time of a call, its waits included.
+    wall_time: Duration = secs(30), Kind::Duration(millis(1), secs(86_400));
+    /// Calls that may wait for a shard.
+    queue_calls: usize = 1024, Kind::Count(1, 1_000_000);
+    /// Payloads of the calls that may wait for a shard.
+    queue_bytes: u64 = 64 * MIB, Kind::Size(KIB, 64 * GIB);
+    /// A key in the database.
+    key: u64 = KEY_MAX_BYTES, Kind::Size(1, KEY_MAX_BYTES);
+    /// A value in the database.
+    value: u64 = 16 * MIB, Kind::Size(1, GIB);
+    /// All keys and values of a batch or a transaction.
+    batch: u64 = 32 * MIB, Kind::Size(1, GIB);
+    /// Cursors, snapshots and transactions that a call may have open.
+    open_resources: usize = 64, Kind::Count(1, 65_536);
+    /// A transaction older than this is closed.
+    transaction_age: Duration = secs(10), Kind::Duration(millis(1), secs(3600));
+    /// What the guest of a shard may log a second; more is dropped, counted and said.
+    log_bytes_per_second: u64 = 256 * KIB, Kind::Size(0, GIB);
+    /// A reply.
+    reply: u64 = 16 * MIB, Kind::Size(0, GIB);
+    /// Durability notifications that a shard may have outstanding.
+    notifications: usize = 65_536, Kind::Count(1, 16_777_216);
+    /// Traps within `trap_window` that a shard survives; one more quarantines it.
+    traps: u32 = 5, Kind::Count(0, 10_000);
+    /// See `traps`.
+    trap_window: Duration = secs(60), Kind::Duration(secs(1), secs(86_400));
+    /// Instances of a shard for queries, at most.
+    query_instances: usize = 4, Kind::Count(1, 256);
+    /// Instances of the whole node, at most. Default: two per shard, so that all can be swapped at once, and 64 for queries.
+    instances: Option<u32> = None, Kind::Count(1, 1_000_000);
+    /// Longest that a guest's stop may take.
+    stop_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
+    /// Longest that a guest's start may take.
+    start_time: Duration = secs(30), Kind::Duration(millis(1), secs(3600));
+}
+
+section! {
+    /// Logging, to standard error.
+    Log, "log.", LOG_KEYS, |c| c.log;
+
+    /// Least severe level, or directives per target. `RUST_LOG` sets it too, under `QUARRY_LOG_LEVEL`.
+    level: String = "info".into(), Kind::Filter;
+    /// Lines for people, or one JSON object a line.
+    format: LogFormat = LogFormat::Text, Kind::Choice(&["text", "json"]);
+}
+
+impl Config {
+    /// Every key, section by section, in the order of the documentation.
+    pub fn keys() -> impl Iterator<Item = &'static Key> {
+        let sections = [
+            TOP_KEYS,
+            SHARD_KEYS,
+            CACHE_KEYS,
+            THREAD_KEYS,
+            HTTP_KEYS,
+            CALL_KEYS,
+            MODULE_KEYS,
+            LIMIT_KEYS,
+            LOG_KEYS,
+        ];
+        sections.into_iter().flatten()
+    }
+
+    /// Reads the layers.
+    ///
+    /// # Errors
+    /// Every problem of every layer, each with its key and where it came from.
+    pub fn load(sources: &Sources) -> Result<Loaded, Error> {
+        layers::load(sources)
+    }
+
+    /// Checks every value and how they fit together.
+    ///
+    /// # Errors
+    /// Every problem at once, each with its key.
+    pub fn validate(&self) -> Result<(), Error> {
+        let faults =
+            Self::keys().filter_map(|key| Some((key.name, key.read(&(key.get)(self)).err()?)));
+        let faults: Vec<_> = faults.chain(self.misfits()).collect();
+        Error::of(
+            faults
+                .into_iter()
+                .map(|(key, message)| Problem {
+                    key: key.into(),
+                    origin: None,
+                    message,
+                })
+                .collect(),
+        )
+    }
+
+    /// Instances that the node may have at once: `limits.instances`, or what follows from the number of shards.
+    #[must_use]
+    pub fn instances(&self) -> u32 {
+        self.limits
+            .instances
+            .unwrap_or_else(|| self.shards.saturating_mul(2).saturating_add(64))
+    }
+
+    /// What is wrong between keys whose values are fine alone.
+    fn misfits(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let (limits, call) = (&self.limits, &self.call);
+        if call.timeout > call.max_timeout {
+            let (least, most) = (Span(call.timeout), Span(call.max_timeout));
+            found.push((
+                "call.timeout",
+                format!("{least} is over call.max_timeout, {most}"),
+            ));
+        }
+        if limits.value > limits.batch {
+            let (value, batch) = (Size(limits.value), Size(limits.batch));
+            found.push((
+                "limits.value",
+                format!("{value} is over limits.batch, {batch}: no such value could be written"),
+            ));
+        }
+        if limits.key > limits.batch {
+            let (key, batch) = (Size(limits.key), Size(limits.batch));
+            found.push((
+                "limits.key",
+                format!("{key} is over limits.batch, {batch}: no such key could be written"),
+            ));
+        }
+        if limits.cpu_time > limits.wall_time {
+            let (cpu, wall) = (Span(limits.cpu_time), Span(limits.wall_time));
+            found.push((
+                "limits.cpu_time",
+                format!("{cpu} is over limits.wall_time, {wall}: it could never be used up"),
+            ));
+        }
+        if self.http.max_body > limits.queue_bytes {
+            let (body, queue) = (Size(self.http.max_body), Size(limits.queue_bytes));
+            found.push((
+                "http.max_body",
+                format!("{body} is over limits.queue_bytes, {queue}: no such call could be queued"),
+            ));
+        }
+        if let Some(instances) = limits
+            .instances
+            .filter(|&instances| instances < self.shards)
+        {
+            let shards = self.shards;
+            found.push((
+                "limits.instances",
+                format!("{instances} is under shards, {shards}: each shard needs one"),
+            ));
+        }
+        found
+    }
+}
+
+/// Cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, Into::into)
+        .min(1024)
+}
+
+/// The host's name, with what a node's name cannot hold replaced; `node` where the system does not tell.
+fn host_name() -> String {
+    let told = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::fs::read_to_string("/etc/hostname"))
+        .or_else(|_| std::env::var("HOSTNAME"))
+        .unwrap_or_default();
+    as_name(told.trim())
+}
+
+fn as_name(text: &str) -> String {
+    let keep = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = text
+        .chars()
+        .map(keep)
+        .skip_while(|c| !c.is_ascii_alphanumeric())
+        .take(63)
+        .collect();
+    if name.is_empty() { "node".into() } else { name }
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[cfg(test)]
+mod tests;
