@@ -1,10 +1,10 @@
 //! The `log` crate's way to the host.
 
-use log::{Level, LevelFilter, Log, Metadata, Record, kv};
+use log::{LevelFilter, Log, Metadata, Record, kv};
 
 use crate::sys;
 
-/// Makes the host the place where `log::info!` and its like go. Whoever installed a logger before keeps it.
+/// Makes the host the place where `log::info!` and its like go, with their module as the field `target`. Whoever installed a logger before keeps it.
 pub(crate) fn install() {
     if log::set_logger(&HostLogger).is_ok() {
         // The host says per line what it takes, since that can change while an instance lives.
@@ -23,10 +23,7 @@ impl Log for HostLogger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let mut fields = Fields(Vec::new());
-        if record.level() <= Level::Debug && !record.target().is_empty() {
-            fields.0.push(("target".to_owned(), record.target().to_owned()));
-        }
+        let mut fields = Fields(vec![("target".to_owned(), record.target().to_owned())]);
         // The visitor never fails.
         let _ = record.key_values().visit(&mut fields);
         sys::log(record.level(), &record.args().to_string(), &fields.0);
