@@ -5,7 +5,7 @@
 //! | `trap`, `spin`, `allocate`, `recurse`, `flood-log`, `stdout`, `stderr`, `big-reply`, `error`, `content-type`, ... | [`hostile`] |
 //! | `get`, `put`, `delete`, `batch`, `txn-conflict`, `versioned`, `ttl`, `merge`, `snapshot`, `empty-key`, ... | [`database`] |
 //! | `leak-cursors`, `leak-transactions`, `too-many-cursors`, `use-closed-transaction`, `use-leaked`, ... | [`resources`] |
-//! | `context`, `deadline`, `header`, `clock`, `random`, `read-file`, `connect`, `env` | [`surroundings`] |
+//! | `context`, `deadline`, `header`, `clock`, `random`, `sleep`, `durable-seq`, `key` | [`surroundings`] |
 //! | `notify`, `tags`, `memory-count` | here |
 //!
 //! Every method is also a query. A method that writes then fails with `read-only`, which is what the tests want to see.
