@@ -19,8 +19,16 @@ pub struct Call {
 
 impl Call {
     /// A call as the host makes it. For tests of a handler without a host.
-    pub fn new(method: impl Into<String>, key: Option<Vec<u8>>, payload: impl Into<Vec<u8>>) -> Self {
-        Call { method: method.into(), key, payload: payload.into() }
+    pub fn new(
+        method: impl Into<String>,
+        key: Option<Vec<u8>>,
+        payload: impl Into<Vec<u8>>,
+    ) -> Self {
+        Call {
+            method: method.into(),
+            key,
+            payload: payload.into(),
+        }
     }
 
     /// The method that the caller named.
@@ -99,7 +107,10 @@ impl Reply {
 
     /// Raw bytes, as `application/octet-stream` unless [`content_type`](Reply::content_type) says otherwise.
     pub fn bytes(payload: impl Into<Vec<u8>>) -> Self {
-        Reply { payload: payload.into(), ..Reply::default() }
+        Reply {
+            payload: payload.into(),
+            ..Reply::default()
+        }
     }
 
     /// Text, as `text/plain; charset=utf-8`.
@@ -186,6 +197,9 @@ mod tests {
             assert_eq!(error.code(), "invalid-payload");
         }
         assert_eq!(call.required_key().unwrap_err().code(), "missing-key");
-        assert_eq!(Call::new("get", Some(vec![1]), []).required_key(), Ok(&[1][..]));
+        assert_eq!(
+            Call::new("get", Some(vec![1]), []).required_key(),
+            Ok(&[1][..])
+        );
     }
 }

@@ -80,7 +80,9 @@ impl<T: Serialize> Value for Json<T> {
 
 impl<T: DeserializeOwned> FromValue for Json<T> {
     fn from_value(value: Vec<u8>) -> Result<Self> {
-        serde_json::from_slice(&value).map(Json).map_err(Error::invalid_data)
+        serde_json::from_slice(&value)
+            .map(Json)
+            .map_err(Error::invalid_data)
     }
 }
 
@@ -170,7 +172,11 @@ impl Value for () {
 
 impl FromValue for () {
     fn from_value(value: Vec<u8>) -> Result<Self> {
-        if value.is_empty() { Ok(()) } else { Err(wrong_length(0, &value)) }
+        if value.is_empty() {
+            Ok(())
+        } else {
+            Err(wrong_length(0, &value))
+        }
     }
 }
 
@@ -252,7 +258,9 @@ impl<A: FixedKey, B: FixedKey, C: FromKey> FromKey for (A, B, C) {
 }
 
 fn split<A: FixedKey>(key: &[u8]) -> Result<(A, &[u8])> {
-    let (first, rest) = key.split_at_checked(A::LEN).ok_or_else(|| wrong_length(A::LEN, key))?;
+    let (first, rest) = key
+        .split_at_checked(A::LEN)
+        .ok_or_else(|| wrong_length(A::LEN, key))?;
     Ok((A::from_key(first)?, rest))
 }
 
@@ -286,15 +294,26 @@ mod tests {
         check("käse".to_owned());
         check(vec![0u8, 255]);
         check([1u8, 2, 3]);
-        check(Json(vec![Some("a"), None].into_iter().map(|s| s.map(str::to_owned)).collect::<Vec<_>>()));
+        check(Json(
+            vec![Some("a"), None]
+                .into_iter()
+                .map(|s| s.map(str::to_owned))
+                .collect::<Vec<_>>(),
+        ));
         check(());
     }
 
     #[test]
     fn tuples_come_back() {
         let key = (1u8, -2i16, "x").to_key().into_owned();
-        assert_eq!(<(u8, i16, String)>::from_key(&key), Ok((1, -2, "x".to_owned())));
-        assert_eq!(<((u8, i16), String)>::from_key(&key), Ok(((1, -2), "x".to_owned())));
+        assert_eq!(
+            <(u8, i16, String)>::from_key(&key),
+            Ok((1, -2, "x".to_owned()))
+        );
+        assert_eq!(
+            <((u8, i16), String)>::from_key(&key),
+            Ok(((1, -2), "x".to_owned()))
+        );
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub fn query<G: Guest>(
 }
 
 pub fn start<G: Guest>(guest: &'static Instance<G>) -> Result<(), types::Error> {
-    guest.with_borrow_mut(|guest| guest.start()).map_err(Into::into)
+    guest
+        .with_borrow_mut(|guest| guest.start())
+        .map_err(Into::into)
 }
 
 pub fn stop<G: Guest>(guest: &'static Instance<G>, reason: String) {

@@ -77,8 +77,12 @@ pub fn options_json() -> String {
 /// # }
 /// ```
 pub fn options<T: DeserializeOwned>() -> Result<T> {
-    serde_json::from_str(&options_json())
-        .map_err(|why| Error::new("invalid-options", format!("the module's options were not understood: {why}")))
+    serde_json::from_str(&options_json()).map_err(|why| {
+        Error::new(
+            "invalid-options",
+            format!("the module's options were not understood: {why}"),
+        )
+    })
 }
 
 /// Whether this shard goes on.

@@ -163,17 +163,27 @@ fn decoded_many<V: FromValue>(values: Vec<Option<Vec<u8>>>) -> Result<Vec<Option
 }
 
 fn encoded(keys: impl IntoIterator<Item = impl Key>) -> Vec<Vec<u8>> {
-    keys.into_iter().map(|key| key.to_key().into_owned()).collect()
+    keys.into_iter()
+        .map(|key| key.to_key().into_owned())
+        .collect()
 }
 
 fn milliseconds(ttl: Duration) -> Result<u64> {
-    u64::try_from(ttl.as_millis())
-        .map_err(|_| Error::new("invalid-argument", format!("a ttl of {ttl:?} has more milliseconds than a u64 holds")))
+    u64::try_from(ttl.as_millis()).map_err(|_| {
+        Error::new(
+            "invalid-argument",
+            format!("a ttl of {ttl:?} has more milliseconds than a u64 holds"),
+        )
+    })
 }
 
 fn time(ms: i64) -> SystemTime {
     let length = Duration::from_millis(ms.unsigned_abs());
-    let time = if ms < 0 { SystemTime::UNIX_EPOCH.checked_sub(length) } else { SystemTime::UNIX_EPOCH.checked_add(length) };
+    let time = if ms < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(length)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(length)
+    };
     // A time that this platform cannot hold is as good as its oldest: nothing stores one.
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }

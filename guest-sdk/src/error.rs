@@ -48,7 +48,11 @@ impl Error {
     /// `code` is stable and for programs: up to 64 bytes of `a-z`, `0-9` and `-`. `message` is for a person, names the
     /// thing and the value, and may have 8 KiB; more is cut.
     pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Error { code: code.into(), message: message.into(), retryable: false }
+        Error {
+            code: code.into(),
+            message: message.into(),
+            retryable: false,
+        }
     }
 
     /// The same error, saying that the same request may succeed when it is made again.
@@ -64,17 +68,26 @@ impl Error {
 
     /// The method needs a routing key, and the caller named a shard. Code `missing-key`.
     pub fn missing_key(method: &str) -> Self {
-        Error::new("missing-key", format!("`{method}` needs a key: call it with a key, not with a shard"))
+        Error::new(
+            "missing-key",
+            format!("`{method}` needs a key: call it with a key, not with a shard"),
+        )
     }
 
     /// The payload is not what the method takes. Code `invalid-payload`.
     pub fn invalid_payload(why: impl fmt::Display) -> Self {
-        Error::new("invalid-payload", format!("the payload was not understood: {why}"))
+        Error::new(
+            "invalid-payload",
+            format!("the payload was not understood: {why}"),
+        )
     }
 
     /// A key or value of the database is not of the type it was read as. Code `invalid-data`.
     pub fn invalid_data(why: impl fmt::Display) -> Self {
-        Error::new("invalid-data", format!("stored data was not understood: {why}"))
+        Error::new(
+            "invalid-data",
+            format!("stored data was not understood: {why}"),
+        )
     }
 
     /// The code, in kebab case.
@@ -107,7 +120,11 @@ impl Error {
 
     #[cfg(target_family = "wasm")]
     pub(crate) fn from_parts(code: String, message: String, retryable: bool) -> Self {
-        Error { code: code.into(), message, retryable }
+        Error {
+            code: code.into(),
+            message,
+            retryable,
+        }
     }
 
     #[cfg(target_family = "wasm")]

@@ -173,6 +173,20 @@ pub trait Exported: Guest {
 /// quarry_guest::export!(Settings, queries, options);
 /// # fn main() {}
 /// ```
+///
+/// A name that there is not is refused where it is written:
+///
+/// ```compile_fail
+/// # #[derive(Default)]
+/// # struct Settings;
+/// # impl quarry_guest::Guest for Settings {
+/// #     fn call(&mut self, _: quarry_guest::Call) -> quarry_guest::Result<quarry_guest::Reply> {
+/// #         Ok(().into())
+/// #     }
+/// # }
+/// quarry_guest::export!(Settings, query);
+/// # fn main() {}
+/// ```
 #[macro_export]
 macro_rules! export {
     ($guest:ty $(, $export:ident)* $(,)?) => {

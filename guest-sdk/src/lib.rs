@@ -39,7 +39,10 @@
 //! - [`durability`] tells when writes became durable.
 //! - [`log`] lines go to the guest's log on the host, with key-value pairs as fields. So do standard output and standard
 //!   error, and with it the message of a panic.
-#![cfg_attr(not(target_family = "wasm"), doc = "- [`testing`] is the in-memory host for unit tests.")]
+#![cfg_attr(
+    not(target_family = "wasm"),
+    doc = "- [`testing`] is the in-memory host for unit tests."
+)]
 //!
 //! # Building
 //!
@@ -82,6 +85,11 @@ pub use call::{Call, Reply};
 pub use error::{Error, Result};
 pub use guest::{Exported, Exports, Guest, StopReason};
 pub use log;
+
+/// The examples of README.md compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// What most guests use.
 pub mod prelude {

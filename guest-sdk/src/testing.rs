@@ -54,11 +54,11 @@ use std::time::Duration;
 pub use builder::Builder;
 pub use merge::MergeOperator;
 pub use request::{Request, Response};
-pub(crate) use store::{Span, Stage, entries};
+pub(crate) use store::{Span, Stage, Write, entries};
 pub(crate) use transaction::TransactionState;
+use world::Scope;
 pub(crate) use world::{Held, World, with_world};
 pub use world::{Limits, LogLine};
-use world::Scope;
 
 use crate::call::{Call, Reply};
 use crate::context::Status;
@@ -188,7 +188,10 @@ impl Host {
     /// another type.
     pub fn guest<G: Guest>(&self) -> &G {
         let guest = self.calls.as_deref().expect("the shard is stopped");
-        guest.as_any().downcast_ref().expect("the host runs a guest of another type")
+        guest
+            .as_any()
+            .downcast_ref()
+            .expect("the host runs a guest of another type")
     }
 
     fn start(&mut self) -> Result<()> {
@@ -219,7 +222,10 @@ impl Host {
 
     fn run_query(&mut self, scope: Scope, call: Call) -> Result<(Reply, Option<Seq>)> {
         if !self.exports.queries {
-            return Err(Error::new("unknown-method", format!("no query `{}`: the guest exports no queries", call.method())));
+            return Err(Error::new(
+                "unknown-method",
+                format!("no query `{}`: the guest exports no queries", call.method()),
+            ));
         }
         self.calls.as_ref().ok_or_else(stopped)?;
         let guest = self.queries.get_or_insert_with(self.make);

@@ -20,7 +20,10 @@ fn the_copy_of_the_wit_is_up_to_date() {
         "guest-sdk/wit has other files than wit: rm -r guest-sdk/wit && cp -r wit guest-sdk/wit"
     );
     for (name, text) in original {
-        assert!(copy[&name] == text, "guest-sdk/wit/{name} differs from wit/{name}: cp wit/{name} guest-sdk/wit/{name}");
+        assert!(
+            copy[&name] == text,
+            "guest-sdk/wit/{name} differs from wit/{name}: cp wit/{name} guest-sdk/wit/{name}"
+        );
     }
 }
 
@@ -28,6 +31,11 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
     fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap()))
+        .map(|path| {
+            (
+                path.file_name().unwrap().to_str().unwrap().to_owned(),
+                fs::read_to_string(&path).unwrap(),
+            )
+        })
         .collect()
 }

@@ -55,24 +55,44 @@ enum Refusal {
     AccountExists(String),
     UnknownAccount(String),
     InvalidAccount(String),
-    Overdraft { account: String, balance: u64, amount: u64 },
-    Overflow { account: String, amount: u64 },
+    Overdraft {
+        account: String,
+        balance: u64,
+        amount: u64,
+    },
+    Overflow {
+        account: String,
+        amount: u64,
+    },
 }
 
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::AccountExists(account) => {
-                Error::new("account-exists", format!("there is an account `{account}` already"))
-            }
-            Refusal::UnknownAccount(account) => Error::new("unknown-account", format!("there is no account `{account}`")),
+            Refusal::AccountExists(account) => Error::new(
+                "account-exists",
+                format!("there is an account `{account}` already"),
+            ),
+            Refusal::UnknownAccount(account) => Error::new(
+                "unknown-account",
+                format!("there is no account `{account}`"),
+            ),
             Refusal::InvalidAccount(why) => Error::new("invalid-account", why),
-            Refusal::Overdraft { account, balance, amount } => {
-                Error::new("overdraft", format!("account `{account}` has {balance}, and {amount} were asked for"))
-            }
-            Refusal::Overflow { account, amount } => {
-                Error::new("overflow", format!("account `{account}` cannot hold {amount} more: it ends at {}", u64::MAX))
-            }
+            Refusal::Overdraft {
+                account,
+                balance,
+                amount,
+            } => Error::new(
+                "overdraft",
+                format!("account `{account}` has {balance}, and {amount} were asked for"),
+            ),
+            Refusal::Overflow { account, amount } => Error::new(
+                "overflow",
+                format!(
+                    "account `{account}` cannot hold {amount} more: it ends at {}",
+                    u64::MAX
+                ),
+            ),
         }
     }
 }
@@ -127,15 +147,24 @@ fn transfer(accounts: &Accounts, transfer: &Transfer) -> Result<Reply> {
         // Read after the first write, so that a transfer to the same account changes nothing.
         let to = balance(tx, &to_key, &transfer.to)?
             .checked_add(amount)
-            .ok_or_else(|| Refusal::Overflow { account: transfer.to.clone(), amount })?;
+            .ok_or_else(|| Refusal::Overflow {
+                account: transfer.to.clone(),
+                amount,
+            })?;
         tx.put(&to_key, to)?;
-        Ok(Balances { from: balance(tx, &from_key, &transfer.from)?, to })
+        Ok(Balances {
+            from: balance(tx, &from_key, &transfer.from)?,
+            to,
+        })
     })?;
     Reply::json(&balances)
 }
 
 fn total(accounts: &Accounts) -> Result<Reply> {
-    let mut sum = Total { accounts: 0, total: 0 };
+    let mut sum = Total {
+        accounts: 0,
+        total: 0,
+    };
     for account in db::scan_prefix(&accounts.prefix, Order::Ascending)?.typed::<Vec<u8>, u64>() {
         let (_, balance) = account?;
         sum.accounts += 1;
@@ -145,7 +174,9 @@ fn total(accounts: &Accounts) -> Result<Reply> {
 }
 
 fn balance(tx: &Transaction, key: &[u8], account: &str) -> Result<u64> {
-    Ok(tx.get(key)?.ok_or_else(|| Refusal::UnknownAccount(account.to_owned()))?)
+    Ok(tx
+        .get(key)?
+        .ok_or_else(|| Refusal::UnknownAccount(account.to_owned()))?)
 }
 
 /// The keys of a bank's accounts: the length of the bank's name (so that no bank's keys begin with another's), its name,
@@ -158,9 +189,14 @@ impl Accounts {
     fn of(call: &Call) -> Result<Self> {
         let bank = call.required_key()?;
         match u16::try_from(bank.len()) {
-            Ok(len) if bank.len() <= MAX_BANK_BYTES => Ok(Accounts { prefix: (len, bank).to_key().into_owned() }),
+            Ok(len) if bank.len() <= MAX_BANK_BYTES => Ok(Accounts {
+                prefix: (len, bank).to_key().into_owned(),
+            }),
             _ => {
-                let why = format!("the bank's name has {} bytes, and at most {MAX_BANK_BYTES} are allowed", bank.len());
+                let why = format!(
+                    "the bank's name has {} bytes, and at most {MAX_BANK_BYTES} are allowed",
+                    bank.len()
+                );
                 Err(Error::new("invalid-bank", why))
             }
         }
@@ -168,7 +204,10 @@ impl Accounts {
 
     fn key(&self, account: &str) -> Result<Vec<u8>, Refusal> {
         if account.is_empty() || account.len() > MAX_NAME_BYTES {
-            let why = format!("an account's name has 1 to {MAX_NAME_BYTES} bytes, not {}", account.len());
+            let why = format!(
+                "an account's name has 1 to {MAX_NAME_BYTES} bytes, not {}",
+                account.len()
+            );
             return Err(Refusal::InvalidAccount(why));
         }
         Ok([&self.prefix, account.as_bytes()].concat())

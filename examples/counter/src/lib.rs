@@ -44,14 +44,17 @@ fn increment(call: &Call) -> Result<Reply> {
     let key = call.required_key()?;
     let amount = match call.text()?.trim() {
         "" => 1,
-        text => text
-            .parse::<u64>()
-            .map_err(|why| Error::invalid_payload(format_args!("the amount `{text}` is no u64: {why}")))?,
+        text => text.parse::<u64>().map_err(|why| {
+            Error::invalid_payload(format_args!("the amount `{text}` is no u64: {why}"))
+        })?,
     };
     // Calls of a shard run one at a time, so nothing comes between the read and the write.
-    let count = count(key)?
-        .checked_add(amount)
-        .ok_or_else(|| Error::new("overflow", format!("adding {amount} would take the count over {}", u64::MAX)))?;
+    let count = count(key)?.checked_add(amount).ok_or_else(|| {
+        Error::new(
+            "overflow",
+            format!("adding {amount} would take the count over {}", u64::MAX),
+        )
+    })?;
     let seq = db::put(key, count)?;
     notify_when_durable(seq, seq.0)?;
     Ok(Reply::text(count))

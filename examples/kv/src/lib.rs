@@ -81,15 +81,24 @@ quarry_guest::export!(Kv, queries);
 fn get(key: &[u8]) -> Result<Reply> {
     match db::get::<Vec<u8>>(key)? {
         Some(value) => Ok(Reply::bytes(value)),
-        None => Err(Error::new("not-found", format!("there is no key `{}`", key.escape_ascii()))),
+        None => Err(Error::new(
+            "not-found",
+            format!("there is no key `{}`", key.escape_ascii()),
+        )),
     }
 }
 
 fn scan(call: &Call) -> Result<Reply> {
-    let scan = if call.payload().is_empty() { Scan::default() } else { call.json()? };
+    let scan = if call.payload().is_empty() {
+        Scan::default()
+    } else {
+        call.json()?
+    };
     let limit = scan.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Error::invalid_payload(format_args!("`limit` is 1 to {MAX_LIMIT}, not {limit}")));
+        return Err(Error::invalid_payload(format_args!(
+            "`limit` is 1 to {MAX_LIMIT}, not {limit}"
+        )));
     }
     let mut lines = Vec::new();
     for (count, entry) in open(scan)?.take(limit).enumerate() {
@@ -108,13 +117,23 @@ fn scan(call: &Call) -> Result<Reply> {
 }
 
 fn open(scan: Scan) -> Result<Cursor> {
-    let order = if scan.reverse { Order::Descending } else { Order::Ascending };
+    let order = if scan.reverse {
+        Order::Descending
+    } else {
+        Order::Ascending
+    };
     match scan.prefix {
-        Some(_) if scan.start.is_some() || scan.end.is_some() => {
-            Err(Error::invalid_payload("give `prefix`, or `start` and `end`, and not both"))
-        }
+        Some(_) if scan.start.is_some() || scan.end.is_some() => Err(Error::invalid_payload(
+            "give `prefix`, or `start` and `end`, and not both",
+        )),
         Some(prefix) => db::scan_prefix(prefix, order),
-        None => db::scan((scan.start.map(String::into_bytes), scan.end.map(String::into_bytes)), order),
+        None => db::scan(
+            (
+                scan.start.map(String::into_bytes),
+                scan.end.map(String::into_bytes),
+            ),
+            order,
+        ),
     }
 }
 
@@ -122,7 +141,12 @@ impl<'a> Line<'a> {
     fn new(key: &'a [u8], value: &'a [u8]) -> Self {
         let (key, key_base64) = text_or_base64(key);
         let (value, value_base64) = text_or_base64(value);
-        Line { key, key_base64, value, value_base64 }
+        Line {
+            key,
+            key_base64,
+            value,
+            value_base64,
+        }
     }
 }
 

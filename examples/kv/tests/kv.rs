@@ -7,7 +7,11 @@ use serde_json::json;
 fn host_with(keys: &[&str]) -> Host {
     let mut host = Host::new::<Kv>();
     for key in keys {
-        host.call("put").key(key).payload(format!("value of {key}")).run().unwrap();
+        host.call("put")
+            .key(key)
+            .payload(format!("value of {key}"))
+            .run()
+            .unwrap();
     }
     host
 }
@@ -18,10 +22,16 @@ fn puts_gets_and_deletes() {
     let put = host.call("put").key("a").payload([0, 255]).run().unwrap();
     assert_eq!(put.text(), put.seq().unwrap().to_string());
     assert_eq!(host.call("get").key("a").run().unwrap().payload(), [0, 255]);
-    assert_eq!(host.query("get").key("a").run().unwrap().payload(), [0, 255]);
+    assert_eq!(
+        host.query("get").key("a").run().unwrap().payload(),
+        [0, 255]
+    );
     let delete = host.call("delete").key("a").run().unwrap();
     assert!(delete.seq() > put.seq());
-    assert_eq!(host.query("get").key("a").run().unwrap_err().code(), "not-found");
+    assert_eq!(
+        host.query("get").key("a").run().unwrap_err().code(),
+        "not-found"
+    );
     host.call("put").key("empty").run().unwrap();
     assert_eq!(host.call("get").key("empty").run().unwrap().payload(), b"");
 }
@@ -41,7 +51,11 @@ fn scans() {
     ];
     for (payload, wanted) in cases {
         for query in [false, true] {
-            let request = if query { host.query("scan") } else { host.call("scan") };
+            let request = if query {
+                host.query("scan")
+            } else {
+                host.call("scan")
+            };
             let reply = request.json(&payload).run().unwrap();
             let keys: Vec<_> = reply.text().lines().map(key_of).collect();
             assert_eq!(keys.join(" "), wanted, "{payload}");
@@ -49,7 +63,12 @@ fn scans() {
         }
     }
     let all = host.call("scan").run().unwrap();
-    assert!(all.text().starts_with("{\"key\":\"a/1\",\"value\":\"value of a/1\"}\n"), "{}", all.text());
+    assert!(
+        all.text()
+            .starts_with("{\"key\":\"a/1\",\"value\":\"value of a/1\"}\n"),
+        "{}",
+        all.text()
+    );
 }
 
 #[test]
@@ -57,7 +76,10 @@ fn scans_bytes_as_base64() {
     let mut host = Host::new::<Kv>();
     host.call("put").key([0xff]).payload([0x80]).run().unwrap();
     let reply = host.query("scan").run().unwrap();
-    assert_eq!(reply.text(), "{\"key_base64\":\"/w==\",\"value_base64\":\"gA==\"}\n");
+    assert_eq!(
+        reply.text(),
+        "{\"key_base64\":\"/w==\",\"value_base64\":\"gA==\"}\n"
+    );
 }
 
 #[test]
@@ -66,18 +88,38 @@ fn ends_a_scan_at_its_limits() {
     for n in 0..1_100u32 {
         host.call("put").key(format!("{n:04}")).run().unwrap();
     }
-    assert_eq!(host.query("scan").run().unwrap().text().lines().count(), 1_000);
-    let all = host.query("scan").json(&json!({"limit": 100_000})).run().unwrap();
+    assert_eq!(
+        host.query("scan").run().unwrap().text().lines().count(),
+        1_000
+    );
+    let all = host
+        .query("scan")
+        .json(&json!({"limit": 100_000}))
+        .run()
+        .unwrap();
     assert_eq!(all.text().lines().count(), 1_100);
 
     let mut host = Host::new::<Kv>();
     for key in ["a", "b", "c"] {
-        host.call("put").key(key).payload(vec![b'x'; 3 << 20]).run().unwrap();
+        host.call("put")
+            .key(key)
+            .payload(vec![b'x'; 3 << 20])
+            .run()
+            .unwrap();
     }
     let error = host.query("scan").run().unwrap_err();
     assert_eq!(error.code(), "reply-too-large");
     assert!(error.message().contains("at most 2"), "{error}");
-    assert_eq!(host.query("scan").json(&json!({"limit": 2})).run().unwrap().text().lines().count(), 2);
+    assert_eq!(
+        host.query("scan")
+            .json(&json!({"limit": 2}))
+            .run()
+            .unwrap()
+            .text()
+            .lines()
+            .count(),
+        2
+    );
 }
 
 #[test]
@@ -88,7 +130,11 @@ fn refuses_what_it_does_not_understand() {
         ("scan", r#"{"limit": 0}"#, "invalid-payload"),
         ("scan", r#"{"limit": 100001}"#, "invalid-payload"),
         ("scan", r#"{"limits": 1}"#, "invalid-payload"),
-        ("scan", r#"{"prefix": "a", "start": "b"}"#, "invalid-payload"),
+        (
+            "scan",
+            r#"{"prefix": "a", "start": "b"}"#,
+            "invalid-payload",
+        ),
         ("put", "value", "missing-key"),
         ("get", "", "missing-key"),
         ("delete", "", "missing-key"),

@@ -70,10 +70,24 @@ impl Batch {
         }
     }
 
-    fn push(&mut self, kind: OpKind, key: impl Key, value: impl Value, ttl_ms: Result<Option<u64>>) -> &mut Self {
+    fn push(
+        &mut self,
+        kind: OpKind,
+        key: impl Key,
+        value: impl Value,
+        ttl_ms: Result<Option<u64>>,
+    ) -> &mut Self {
         let key = key.to_key().into_owned();
-        match value.to_value().and_then(|value| Ok((value.into_owned(), ttl_ms?))) {
-            Ok((value, ttl_ms)) => self.ops.push(Op { kind, key, value, ttl_ms }),
+        match value
+            .to_value()
+            .and_then(|value| Ok((value.into_owned(), ttl_ms?)))
+        {
+            Ok((value, ttl_ms)) => self.ops.push(Op {
+                kind,
+                key,
+                value,
+                ttl_ms,
+            }),
             Err(error) => {
                 self.failed.get_or_insert(error);
             }

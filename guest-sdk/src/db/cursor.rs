@@ -28,7 +28,13 @@ pub struct Cursor {
 
 impl Cursor {
     pub(super) fn new(source: sys::Cursor) -> Self {
-        Cursor { source, page: Vec::new().into_iter(), page_len: FIRST_PAGE, grows: true, done: false }
+        Cursor {
+            source,
+            page: Vec::new().into_iter(),
+            page_len: FIRST_PAGE,
+            grows: true,
+            done: false,
+        }
     }
 
     /// Fetches pages of up to `entries` (1 to 10,000) instead of pages that grow from 64 to 4,096.
@@ -40,7 +46,10 @@ impl Cursor {
 
     /// The entries as keys of type `K` and values of type `V`.
     pub fn typed<K: FromKey, V: FromValue>(self) -> Typed<K, V> {
-        Typed { cursor: self, types: PhantomData }
+        Typed {
+            cursor: self,
+            types: PhantomData,
+        }
     }
 
     fn fetch(&mut self) -> Result<()> {
@@ -57,11 +66,12 @@ impl Iterator for Cursor {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.page.len() == 0 && !self.done {
-            if let Err(error) = self.fetch() {
-                self.done = true;
-                return Some(Err(error));
-            }
+        if self.page.len() == 0
+            && !self.done
+            && let Err(error) = self.fetch()
+        {
+            self.done = true;
+            return Some(Err(error));
         }
         self.page.next().map(Ok)
     }
@@ -78,6 +88,10 @@ impl<K: FromKey, V: FromValue> Iterator for Typed<K, V> {
     type Item = Result<(K, V)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.cursor.next()?.and_then(|entry| Ok((entry.key()?, entry.into_value()?))))
+        Some(
+            self.cursor
+                .next()?
+                .and_then(|entry| Ok((entry.key()?, entry.into_value()?))),
+        )
     }
 }

@@ -26,7 +26,10 @@ impl Snapshot {
     }
 
     /// As [`db::get_many`](super::get_many).
-    pub fn get_many<V: FromValue>(&self, keys: impl IntoIterator<Item = impl Key>) -> Result<Vec<Option<V>>> {
+    pub fn get_many<V: FromValue>(
+        &self,
+        keys: impl IntoIterator<Item = impl Key>,
+    ) -> Result<Vec<Option<V>>> {
         decoded_many(self.0.get_many(&encoded(keys))?)
     }
 

@@ -42,7 +42,10 @@ pub enum Isolation {
 /// ```
 ///
 /// Use [`begin`] where the seq of the commit is wanted.
-pub fn transaction<T>(isolation: Isolation, mut body: impl FnMut(&Transaction) -> Result<T>) -> Result<T> {
+pub fn transaction<T>(
+    isolation: Isolation,
+    mut body: impl FnMut(&Transaction) -> Result<T>,
+) -> Result<T> {
     let mut attempt = 1;
     loop {
         let transaction = begin(isolation)?;
@@ -74,7 +77,10 @@ impl Transaction {
     }
 
     /// As [`db::get_many`](super::get_many).
-    pub fn get_many<V: FromValue>(&self, keys: impl IntoIterator<Item = impl Key>) -> Result<Vec<Option<V>>> {
+    pub fn get_many<V: FromValue>(
+        &self,
+        keys: impl IntoIterator<Item = impl Key>,
+    ) -> Result<Vec<Option<V>>> {
         decoded_many(self.0.get_many(&encoded(keys))?)
     }
 
@@ -85,7 +91,8 @@ impl Transaction {
 
     /// As [`db::put_for`](super::put_for).
     pub fn put_for(&self, key: impl Key, value: impl Value, ttl: Duration) -> Result<()> {
-        self.0.put_for(&key.to_key(), &value.to_value()?, milliseconds(ttl)?)
+        self.0
+            .put_for(&key.to_key(), &value.to_value()?, milliseconds(ttl)?)
     }
 
     /// As [`db::remove`](super::remove).

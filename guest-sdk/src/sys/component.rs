@@ -3,7 +3,9 @@
 use log::Level;
 
 use super::{Op, OpKind, Stored};
-use crate::bindings::handler::quarry::shard::{current_call, db, durability, log as host_log, shard, types};
+use crate::bindings::handler::quarry::shard::{
+    current_call, db, durability, log as host_log, shard, types,
+};
 use crate::context::Status;
 use crate::db::{Entry, Isolation, Order, Seq};
 use crate::error::{Error, Result};
@@ -17,7 +19,11 @@ impl From<types::Error> for Error {
 impl From<Error> for types::Error {
     fn from(error: Error) -> Self {
         let (code, message, retryable) = error.into_parts();
-        types::Error { code, message, retryable }
+        types::Error {
+            code,
+            message,
+            retryable,
+        }
     }
 }
 
@@ -72,7 +78,10 @@ pub(crate) fn write(ops: Vec<Op>) -> Result<Seq> {
 }
 
 pub(crate) fn scan(start: Option<Vec<u8>>, end: Option<Vec<u8>>, order: Order) -> Result<Cursor> {
-    Ok(Cursor(db::scan(&db::KeyRange { start, end }, order.into())?))
+    Ok(Cursor(db::scan(
+        &db::KeyRange { start, end },
+        order.into(),
+    )?))
 }
 
 pub(crate) fn scan_prefix(prefix: &[u8], order: Order) -> Result<Cursor> {
@@ -85,7 +94,13 @@ pub(crate) struct Cursor(db::Cursor);
 impl Cursor {
     pub(crate) fn next(&mut self, max: u32) -> Result<Vec<Entry>> {
         let page = self.0.next(max)?;
-        Ok(page.into_iter().map(|entry| Entry { key: entry.key, value: entry.value }).collect())
+        Ok(page
+            .into_iter()
+            .map(|entry| Entry {
+                key: entry.key,
+                value: entry.value,
+            })
+            .collect())
     }
 }
 
@@ -109,8 +124,15 @@ impl Snapshot {
         Ok(self.0.get_many(keys)?)
     }
 
-    pub(crate) fn scan(&self, start: Option<Vec<u8>>, end: Option<Vec<u8>>, order: Order) -> Result<Cursor> {
-        Ok(Cursor(self.0.scan(&db::KeyRange { start, end }, order.into())?))
+    pub(crate) fn scan(
+        &self,
+        start: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+        order: Order,
+    ) -> Result<Cursor> {
+        Ok(Cursor(
+            self.0.scan(&db::KeyRange { start, end }, order.into())?,
+        ))
     }
 
     pub(crate) fn scan_prefix(&self, prefix: &[u8], order: Order) -> Result<Cursor> {
@@ -154,8 +176,15 @@ impl Transaction {
         Ok(self.0.merge(key, operand)?)
     }
 
-    pub(crate) fn scan(&self, start: Option<Vec<u8>>, end: Option<Vec<u8>>, order: Order) -> Result<Cursor> {
-        Ok(Cursor(self.0.scan(&db::KeyRange { start, end }, order.into())?))
+    pub(crate) fn scan(
+        &self,
+        start: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+        order: Order,
+    ) -> Result<Cursor> {
+        Ok(Cursor(
+            self.0.scan(&db::KeyRange { start, end }, order.into())?,
+        ))
     }
 
     pub(crate) fn scan_prefix(&self, prefix: &[u8], order: Order) -> Result<Cursor> {
@@ -184,7 +213,9 @@ pub(crate) fn notify_when_durable(seq: Seq, tag: u64) -> Result<()> {
     Ok(durability::notify_when_durable(seq.0, tag)?)
 }
 
-pub(crate) use shard::{cluster, count as shard_count, generation, module, node, number as shard, options};
+pub(crate) use shard::{
+    cluster, count as shard_count, generation, module, node, number as shard, options,
+};
 pub(crate) use shard::{owned_for_ms, revision, shard_for};
 
 pub(crate) fn status() -> Status {

@@ -10,7 +10,7 @@ use super::{Op, OpKind, Stored};
 use crate::context::Status;
 use crate::db::{Entry, Isolation, Order, Seq};
 use crate::error::{Error, Result};
-use crate::testing::{Held, Span, Stage, TransactionState, World, entries, with_world};
+use crate::testing::{Held, Span, Stage, TransactionState, World, Write, entries, with_world};
 
 /// Keys of one `get_many`.
 const MAX_KEYS: usize = 1_024;
@@ -28,7 +28,8 @@ fn database<T>(body: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
 
 /// Something of the host that is there whether a database is or not.
 fn context<T>(body: impl FnOnce(&mut World) -> T) -> T {
-    with_world(body).expect("no host runs here: use this in a handler, or within `testing::Host::run`")
+    with_world(body)
+        .expect("no host runs here: use this in a handler, or within `testing::Host::run`")
 }
 
 pub(crate) fn get(key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -71,14 +72,22 @@ pub(crate) fn merge(key: &[u8], operand: &[u8]) -> Result<Seq> {
 }
 
 fn write_one(kind: OpKind, key: &[u8], value: &[u8], ttl_ms: Option<u64>) -> Result<Seq> {
-    write(vec![Op { kind, key: key.to_vec(), value: value.to_vec(), ttl_ms }])
+    write(vec![Op {
+        kind,
+        key: key.to_vec(),
+        value: value.to_vec(),
+        ttl_ms,
+    }])
 }
 
 pub(crate) fn write(ops: Vec<Op>) -> Result<Seq> {
     database(|world| {
         world.check_writable()?;
         if ops.is_empty() {
-            return Err(Error::new("invalid-argument", "a batch has at least one operation"));
+            return Err(Error::new(
+                "invalid-argument",
+                "a batch has at least one operation",
+            ));
         }
         let mut stage = Stage::default();
         for op in ops {
@@ -89,9 +98,18 @@ pub(crate) fn write(ops: Vec<Op>) -> Result<Seq> {
             };
             check_write(world, &op.key, value, ttl_ms)?;
             world.check_batch_bytes(stage.bytes + op.key.len() + value.len())?;
-            let existing = world.store.get(&op.key, world.store.last_seq(), world.now_ms);
+            let existing = world
+                .store
+                .get(&op.key, world.store.last_seq(), world.now_ms);
             let operator = world.settings.merge_operator;
-            stage.add(op.kind, &op.key, value, world.expiry(ttl_ms), world.now_ms, operator, existing)?;
+            let expires_at_ms = world.expiry(ttl_ms);
+            let write = Write {
+                kind: op.kind,
+                key: &op.key,
+                value,
+                expires_at_ms,
+            };
+            stage.add(&write, existing, operator, world.now_ms)?;
         }
         Ok(world.commit(stage.changes))
     })
@@ -123,7 +141,10 @@ impl Cursor {
     fn at(world: &mut World, span: &Span, view: u64, order: Order) -> Result<Self> {
         let held = world.hold()?;
         let found = world.store.scan(span, view, world.now_ms);
-        Ok(Cursor { held, entries: entries(found, order == Order::Descending).into_iter() })
+        Ok(Cursor {
+            held,
+            entries: entries(found, order == Order::Descending).into_iter(),
+        })
     }
 
     pub(crate) fn next(&mut self, max: u32) -> Result<Vec<Entry>> {
@@ -131,7 +152,10 @@ impl Cursor {
             world.view()?;
             self.held.check_open(world)?;
             if max == 0 {
-                return Err(Error::new("invalid-argument", "a page has at least 1 entry"));
+                return Err(Error::new(
+                    "invalid-argument",
+                    "a page has at least 1 entry",
+                ));
             }
             let mut page = Vec::new();
             let mut bytes = 0;
@@ -152,7 +176,10 @@ impl Cursor {
 pub(crate) fn open_snapshot() -> Result<Snapshot> {
     database(|world| {
         let view = world.view()?;
-        Ok(Snapshot { held: world.hold()?, view })
+        Ok(Snapshot {
+            held: world.hold()?,
+            view,
+        })
     })
 }
 
@@ -178,7 +205,12 @@ impl Snapshot {
         })
     }
 
-    pub(crate) fn scan(&self, start: Option<Vec<u8>>, end: Option<Vec<u8>>, order: Order) -> Result<Cursor> {
+    pub(crate) fn scan(
+        &self,
+        start: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+        order: Order,
+    ) -> Result<Cursor> {
         self.database(|world| Cursor::at(world, &Span::new(start, end), self.view, order))
     }
 
@@ -198,7 +230,10 @@ impl Snapshot {
 pub(crate) fn begin(isolation: Isolation) -> Result<Transaction> {
     database(|world| {
         world.check_writable()?;
-        Ok(Transaction { held: world.hold()?, state: RefCell::new(TransactionState::new(world, isolation)) })
+        Ok(Transaction {
+            held: world.hold()?,
+            state: RefCell::new(TransactionState::new(world, isolation)),
+        })
     })
 }
 
@@ -237,7 +272,12 @@ impl Transaction {
         self.write(OpKind::Merge, key, operand, None)
     }
 
-    pub(crate) fn scan(&self, start: Option<Vec<u8>>, end: Option<Vec<u8>>, order: Order) -> Result<Cursor> {
+    pub(crate) fn scan(
+        &self,
+        start: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+        order: Order,
+    ) -> Result<Cursor> {
         self.scan_span(Span::new(start, end), order)
     }
 
@@ -260,11 +300,17 @@ impl Transaction {
         self.database(|world, state| {
             let held = world.hold()?;
             let found = state.scan(world, span);
-            Ok(Cursor { held, entries: entries(found, order == Order::Descending).into_iter() })
+            Ok(Cursor {
+                held,
+                entries: entries(found, order == Order::Descending).into_iter(),
+            })
         })
     }
 
-    fn database<T>(&self, body: impl FnOnce(&mut World, &mut TransactionState) -> Result<T>) -> Result<T> {
+    fn database<T>(
+        &self,
+        body: impl FnOnce(&mut World, &mut TransactionState) -> Result<T>,
+    ) -> Result<T> {
         database(|world| {
             world.check_writable()?;
             self.held.check_open(world)?;
@@ -282,7 +328,10 @@ fn read(world: &World, key: &[u8], view: u64) -> Result<Option<Vec<u8>>> {
 
 fn check_count(keys: &[Vec<u8>]) -> Result<()> {
     if keys.len() > MAX_KEYS {
-        let why = format!("{} keys were asked for at once, and at most {MAX_KEYS} can be", keys.len());
+        let why = format!(
+            "{} keys were asked for at once, and at most {MAX_KEYS} can be",
+            keys.len()
+        );
         return Err(Error::new("limit", why));
     }
     Ok(())
@@ -292,7 +341,10 @@ fn check_write(world: &World, key: &[u8], value: &[u8], ttl_ms: Option<u64>) -> 
     world.check_key(key)?;
     world.check_value(value)?;
     if ttl_ms == Some(0) {
-        return Err(Error::new("invalid-argument", "a time to live is at least 1 ms"));
+        return Err(Error::new(
+            "invalid-argument",
+            "a time to live is at least 1 ms",
+        ));
     }
     Ok(())
 }

@@ -27,7 +27,10 @@ impl Builder {
 
     /// The shard's number, from 0, and how many shards the cluster has.
     pub fn shard(mut self, number: u32, count: u32) -> Self {
-        assert!(number < count, "shard {number} of {count}: shards are numbered from 0");
+        assert!(
+            number < count,
+            "shard {number} of {count}: shards are numbered from 0"
+        );
         self.settings.shard = number;
         self.settings.shard_count = count;
         self
@@ -75,16 +78,28 @@ impl Builder {
         crate::logger::install();
         let options = self.settings.options.clone();
         if !serde_json::from_str(&options).is_ok_and(|value: serde_json::Value| value.is_object()) {
-            return Err(Error::new("invalid-options", format!("options are a JSON object, not `{options}`")));
+            return Err(Error::new(
+                "invalid-options",
+                format!("options are a JSON object, not `{options}`"),
+            ));
         }
-        let world = Rc::new(RefCell::new(World::new(self.settings, G::EXPORTS.durable_events)));
+        let world = Rc::new(RefCell::new(World::new(
+            self.settings,
+            G::EXPORTS.durable_events,
+        )));
         if G::EXPORTS.options {
             World::enter(&world, Scope::validation(), || G::validate(&options))
                 .0
                 .map_err(|why| Error::new("invalid-options", why))?;
         }
         let make: fn() -> Box<dyn Instance> = || Box::new(G::default());
-        let mut host = Host { world, make, exports: G::EXPORTS, calls: None, queries: None };
+        let mut host = Host {
+            world,
+            make,
+            exports: G::EXPORTS,
+            calls: None,
+            queries: None,
+        };
         host.start()?;
         Ok(host)
     }

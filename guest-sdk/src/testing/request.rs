@@ -58,7 +58,8 @@ impl<'host> Request<'host> {
 
     /// A header of the request. Those that the host does not pass on are dropped, as there.
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        self.headers
+            .push((name.to_ascii_lowercase(), value.to_owned()));
         self
     }
 
@@ -78,14 +79,25 @@ impl<'host> Request<'host> {
     pub fn run(self) -> Result<Response> {
         let call = Call::new(self.method, self.key, self.payload);
         let (reply, seq) = if self.query {
-            let scope = self.host.world.borrow().query_scope(self.timeout, self.headers, self.durable_read);
+            let scope =
+                self.host
+                    .world
+                    .borrow()
+                    .query_scope(self.timeout, self.headers, self.durable_read);
             self.host.run_query(scope, call)?
         } else {
-            let scope = self.host.world.borrow().call_scope(self.timeout, self.headers);
+            let scope = self
+                .host
+                .world
+                .borrow()
+                .call_scope(self.timeout, self.headers);
             self.host.run_call(scope, call)?
         };
         Ok(Response {
-            content_type: reply.media_type().unwrap_or("application/octet-stream").to_owned(),
+            content_type: reply
+                .media_type()
+                .unwrap_or("application/octet-stream")
+                .to_owned(),
             applied: reply.is_applied(),
             payload: reply.into_payload(),
             seq,
@@ -117,7 +129,10 @@ impl Response {
     pub fn json<T: DeserializeOwned>(&self) -> T {
         match serde_json::from_slice(&self.payload) {
             Ok(value) => value,
-            Err(why) => panic!("the reply is not the JSON that was expected: {why}: {}", self.payload.escape_ascii()),
+            Err(why) => panic!(
+                "the reply is not the JSON that was expected: {why}: {}",
+                self.payload.escape_ascii()
+            ),
         }
     }
 

@@ -26,7 +26,10 @@ struct Version {
 /// What a write made of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    Put { value: Vec<u8>, expires_at_ms: Option<i64> },
+    Put {
+        value: Vec<u8>,
+        expires_at_ms: Option<i64>,
+    },
     Remove,
 }
 
@@ -34,7 +37,10 @@ impl Change {
     /// The value, where there is one at `now_ms`.
     pub(crate) fn live(&self, now_ms: i64) -> Option<&[u8]> {
         match self {
-            Change::Put { expires_at_ms: Some(at), .. } if *at <= now_ms => None,
+            Change::Put {
+                expires_at_ms: Some(at),
+                ..
+            } if *at <= now_ms => None,
             Change::Put { value, .. } => Some(value),
             Change::Remove => None,
         }
@@ -59,7 +65,12 @@ impl Store {
             Change::Put { expires_at_ms, .. } => expires_at_ms,
             Change::Remove => None,
         };
-        Some(Stored { value, seq: version.seq, created_at_ms: version.created_at_ms, expires_at_ms })
+        Some(Stored {
+            value,
+            seq: version.seq,
+            created_at_ms: version.created_at_ms,
+            expires_at_ms,
+        })
     }
 
     /// The entries of a range as of the write `view`, ascending.
@@ -72,19 +83,28 @@ impl Store {
 
     /// Whether a key was written after the write `view`.
     pub(crate) fn changed(&self, key: &[u8], view: u64) -> bool {
-        self.rows.get(key).and_then(|versions| versions.last()).is_some_and(|version| version.seq > view)
+        self.rows
+            .get(key)
+            .and_then(|versions| versions.last())
+            .is_some_and(|version| version.seq > view)
     }
 
     /// Whether a key of a range was written after the write `view`.
     pub(crate) fn range_changed(&self, span: &Span, view: u64) -> bool {
-        self.rows.range::<[u8], _>(span.bounds()).any(|(key, _)| self.changed(key, view))
+        self.rows
+            .range::<[u8], _>(span.bounds())
+            .any(|(key, _)| self.changed(key, view))
     }
 
     /// Applies changes as one write.
     pub(crate) fn commit(&mut self, changes: BTreeMap<Vec<u8>, Change>, now_ms: i64) -> u64 {
         self.last_seq += 1;
         for (key, change) in changes {
-            let version = Version { seq: self.last_seq, change, created_at_ms: now_ms };
+            let version = Version {
+                seq: self.last_seq,
+                change,
+                created_at_ms: now_ms,
+            };
             self.rows.entry(key).or_default().push(version);
         }
         self.last_seq
@@ -99,8 +119,21 @@ impl Store {
     }
 
     fn version(&self, key: &[u8], view: u64) -> Option<&Version> {
-        self.rows.get(key)?.iter().rev().find(|version| version.seq <= view)
+        self.rows
+            .get(key)?
+            .iter()
+            .rev()
+            .find(|version| version.seq <= view)
     }
+}
+
+/// An operation on a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) kind: OpKind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) expires_at_ms: Option<i64>,
 }
 
 /// Changes that are not applied yet: of a batch, or of a transaction.
@@ -115,26 +148,38 @@ impl Stage {
     /// Adds an operation. `existing` is the key's value below the stage, for a merge.
     pub(crate) fn add(
         &mut self,
-        kind: OpKind,
-        key: &[u8],
-        value: &[u8],
-        expires_at_ms: Option<i64>,
-        now_ms: i64,
-        operator: Option<MergeOperator>,
+        write: &Write<'_>,
         existing: Option<&[u8]>,
+        operator: Option<MergeOperator>,
+        now_ms: i64,
     ) -> Result<()> {
+        let Write {
+            kind,
+            key,
+            value,
+            expires_at_ms,
+        } = *write;
         let change = match kind {
-            OpKind::Put => Change::Put { value: value.to_vec(), expires_at_ms },
+            OpKind::Put => Change::Put {
+                value: value.to_vec(),
+                expires_at_ms,
+            },
             OpKind::Remove => Change::Remove,
             OpKind::Merge => {
                 let operator = operator.ok_or_else(|| {
-                    Error::new("no-merge-operator", "the cluster has no merge operator: set `merge_operator`")
+                    Error::new(
+                        "no-merge-operator",
+                        "the cluster has no merge operator: set `merge_operator`",
+                    )
                 })?;
                 let existing = match self.changes.get(key) {
                     Some(staged) => staged.live(now_ms),
                     None => existing,
                 };
-                Change::Put { value: operator.merge(existing, value)?, expires_at_ms: None }
+                Change::Put {
+                    value: operator.merge(existing, value)?,
+                    expires_at_ms: None,
+                }
             }
         };
         self.bytes += key.len() + value.len();
@@ -143,7 +188,12 @@ impl Stage {
     }
 
     /// Lays the staged changes of a range over its entries.
-    pub(crate) fn overlay(&self, span: &Span, entries: &mut BTreeMap<Vec<u8>, Vec<u8>>, now_ms: i64) {
+    pub(crate) fn overlay(
+        &self,
+        span: &Span,
+        entries: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+        now_ms: i64,
+    ) {
         for (key, change) in self.changes.range::<[u8], _>(span.bounds()) {
             match change.live(now_ms) {
                 Some(value) => entries.insert(key.clone(), value.to_vec()),
@@ -181,18 +231,27 @@ impl Span {
             }
             None => None,
         };
-        Span { start: prefix.to_vec(), end }
+        Span {
+            start: prefix.to_vec(),
+            end,
+        }
     }
 
     fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        let end = self.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let end = self
+            .end
+            .as_deref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
         (Bound::Included(&self.start), end)
     }
 }
 
 /// A page of a scan in the asked-for order.
 pub(crate) fn entries(map: BTreeMap<Vec<u8>, Vec<u8>>, descending: bool) -> Vec<Entry> {
-    let mut entries: Vec<_> = map.into_iter().map(|(key, value)| Entry { key, value }).collect();
+    let mut entries: Vec<_> = map
+        .into_iter()
+        .map(|(key, value)| Entry { key, value })
+        .collect();
     if descending {
         entries.reverse();
     }
@@ -204,13 +263,19 @@ mod tests {
     use super::*;
 
     fn put(value: &str) -> Change {
-        Change::Put { value: value.into(), expires_at_ms: None }
+        Change::Put {
+            value: value.into(),
+            expires_at_ms: None,
+        }
     }
 
     #[test]
     fn the_past_can_be_read() {
         let mut store = Store::default();
-        let first = store.commit(BTreeMap::from([(b"a".to_vec(), put("1")), (b"b".to_vec(), put("2"))]), 0);
+        let first = store.commit(
+            BTreeMap::from([(b"a".to_vec(), put("1")), (b"b".to_vec(), put("2"))]),
+            0,
+        );
         let second = store.commit(BTreeMap::from([(b"a".to_vec(), Change::Remove)]), 0);
         assert_eq!(store.get(b"a", first, 0), Some(&b"1"[..]));
         assert_eq!(store.get(b"a", second, 0), None);
@@ -219,17 +284,37 @@ mod tests {
         assert!(store.changed(b"a", first) && !store.changed(b"b", first));
         store.forget_after(first);
         assert_eq!(store.get(b"a", second, 0), Some(&b"1"[..]));
-        assert!(store.commit(BTreeMap::new(), 0) > second, "a lost number is not given out again");
+        assert!(
+            store.commit(BTreeMap::new(), 0) > second,
+            "a lost number is not given out again"
+        );
     }
 
     #[test]
     fn prefixes_cover_what_starts_with_them() {
         let mut store = Store::default();
-        for key in [&b"a"[..], b"a\xff", b"a\xff\xff", b"b", b"\xff", b"\xff\xff"] {
+        for key in [
+            &b"a"[..],
+            b"a\xff",
+            b"a\xff\xff",
+            b"b",
+            b"\xff",
+            b"\xff\xff",
+        ] {
             store.commit(BTreeMap::from([(key.to_vec(), put(""))]), 0);
         }
-        for (prefix, wanted) in [(&b"a"[..], 3), (b"a\xff", 2), (b"\xff", 2), (b"", 6), (b"c", 0)] {
-            assert_eq!(store.scan(&Span::prefix(prefix), u64::MAX, 0).len(), wanted, "{prefix:?}");
+        for (prefix, wanted) in [
+            (&b"a"[..], 3),
+            (b"a\xff", 2),
+            (b"\xff", 2),
+            (b"", 6),
+            (b"c", 0),
+        ] {
+            assert_eq!(
+                store.scan(&Span::prefix(prefix), u64::MAX, 0).len(),
+                wanted,
+                "{prefix:?}"
+            );
         }
         let backwards = Span::new(Some(b"b".to_vec()), Some(b"a".to_vec()));
         assert!(store.scan(&backwards, u64::MAX, 0).is_empty());

@@ -12,7 +12,12 @@ fn code<T: std::fmt::Debug>(result: Result<T>) -> String {
 
 #[test]
 fn keys_values_and_batches_have_limits() {
-    let limits = Limits { key_bytes: 8, value_bytes: 16, batch_bytes: 40, ..Limits::default() };
+    let limits = Limits {
+        key_bytes: 8,
+        value_bytes: 16,
+        batch_bytes: 40,
+        ..Limits::default()
+    };
     let mut host = Host::builder().limits(limits).start::<NoGuest>().unwrap();
     host.run(|| {
         assert_eq!(code(db::put("", "v")), "invalid-key");
@@ -22,7 +27,10 @@ fn keys_values_and_batches_have_limits() {
         db::put("12345678", [0u8; 16])?;
 
         let mut batch = db::Batch::new();
-        batch.put("a", [0u8; 16]).put("b", [0u8; 16]).put("c", [0u8; 16]);
+        batch
+            .put("a", [0u8; 16])
+            .put("b", [0u8; 16])
+            .put("c", [0u8; 16]);
         assert_eq!(code(batch.write()), "limit");
         assert_eq!(db::get::<Vec<u8>>("a")?, None, "a batch is all or none");
         assert_eq!(code(db::Batch::new().write()), "invalid-argument");
@@ -44,7 +52,10 @@ fn the_default_limits_are_those_of_the_host() {
             db::put([1u8; 65_535], "longest")?;
             assert_eq!(code(db::put([1u8; 65_536], "too long")), "invalid-key");
             db::put("largest", vec![0u8; 16 << 20])?;
-            assert_eq!(code(db::put("too large", vec![0u8; (16 << 20) + 1])), "invalid-value");
+            assert_eq!(
+                code(db::put("too large", vec![0u8; (16 << 20) + 1])),
+                "invalid-value"
+            );
             Ok(())
         })
         .unwrap();
@@ -52,18 +63,30 @@ fn the_default_limits_are_those_of_the_host() {
 
 #[test]
 fn a_batch_is_one_write_and_its_later_operations_win() {
-    let mut host = Host::builder().merge_operator(MergeOperator::Append).start::<NoGuest>().unwrap();
+    let mut host = Host::builder()
+        .merge_operator(MergeOperator::Append)
+        .start::<NoGuest>()
+        .unwrap();
     host.run(|| {
         db::put("gone", "x")?;
         let mut batch = db::Batch::new();
-        batch.put("a", "1").put("a", "2").remove("gone").put("b", "3").merge("b", "4").merge("c", "5");
+        batch
+            .put("a", "1")
+            .put("a", "2")
+            .remove("gone")
+            .put("b", "3")
+            .merge("b", "4")
+            .merge("c", "5");
         let seq = batch.write()?;
-        assert_eq!(db::get_many::<String>(["a", "gone", "b", "c"])?, [
-            Some("2".to_owned()),
-            None,
-            Some("34".to_owned()),
-            Some("5".to_owned())
-        ]);
+        assert_eq!(
+            db::get_many::<String>(["a", "gone", "b", "c"])?,
+            [
+                Some("2".to_owned()),
+                None,
+                Some("34".to_owned()),
+                Some("5".to_owned())
+            ]
+        );
         assert_eq!(db::get_versioned::<String>("a")?.unwrap().seq, seq);
         assert_eq!(db::get_versioned::<String>("c")?.unwrap().seq, seq);
         Ok(())
@@ -73,8 +96,14 @@ fn a_batch_is_one_write_and_its_later_operations_win() {
 
 #[test]
 fn merges_need_an_operator_that_takes_the_operand() {
-    assert_eq!(code(Host::bare().run(|| db::merge("a", 1u64))), "no-merge-operator");
-    let mut host = Host::builder().merge_operator(MergeOperator::U64Add).start::<NoGuest>().unwrap();
+    assert_eq!(
+        code(Host::bare().run(|| db::merge("a", 1u64))),
+        "no-merge-operator"
+    );
+    let mut host = Host::builder()
+        .merge_operator(MergeOperator::U64Add)
+        .start::<NoGuest>()
+        .unwrap();
     host.run(|| {
         db::merge("a", 1u64)?;
         db::merge("a", 41u64)?;
@@ -94,8 +123,10 @@ fn scans_page_through_both_directions() {
                 db::put((1u8, n), n)?;
             }
             db::put("other", "x")?;
-            let up: Vec<(u8, u32)> =
-                db::scan_prefix([1u8], Order::Ascending)?.typed::<(u8, u32), u32>().map(|e| e.unwrap().0).collect();
+            let up: Vec<(u8, u32)> = db::scan_prefix([1u8], Order::Ascending)?
+                .typed::<(u8, u32), u32>()
+                .map(|e| e.unwrap().0)
+                .collect();
             assert_eq!(up.len(), 1_000);
             assert!(up.is_sorted());
             let down: Vec<u32> = db::scan((1u8, 10u32)..=(1u8, 20u32), Order::Descending)?
@@ -104,7 +135,10 @@ fn scans_page_through_both_directions() {
                 .map(|e| e.unwrap().1)
                 .collect();
             assert_eq!(down, (10..=20).rev().collect::<Vec<_>>());
-            let error = db::scan(.., Order::Descending)?.typed::<String, Json<bool>>().next().unwrap();
+            let error = db::scan(.., Order::Descending)?
+                .typed::<String, Json<bool>>()
+                .next()
+                .unwrap();
             assert_eq!(code(error), "invalid-data");
             Ok(())
         })
@@ -155,7 +189,11 @@ fn what_a_call_leaves_open_is_closed() {
     let (mut cursor, snapshot, tx) = host
         .run(|| {
             db::put("a", 1u64)?;
-            Ok((db::scan(.., Order::Ascending)?, db::snapshot()?, db::begin(Isolation::Snapshot)?))
+            Ok((
+                db::scan(.., Order::Ascending)?,
+                db::snapshot()?,
+                db::begin(Isolation::Snapshot)?,
+            ))
         })
         .unwrap();
     host.run(|| {
@@ -174,7 +212,9 @@ fn up_to_64_resources_are_open() {
     let mut host = Host::bare();
     for _ in 0..2 {
         host.run(|| {
-            let mut open: Vec<_> = (0..62).map(|_| db::scan(.., Order::Ascending).unwrap()).collect();
+            let mut open: Vec<_> = (0..62)
+                .map(|_| db::scan(.., Order::Ascending).unwrap())
+                .collect();
             let snapshot = db::snapshot()?;
             let _tx = db::begin(Isolation::Snapshot)?;
             assert_eq!(code(db::snapshot()), "limit");
@@ -191,14 +231,54 @@ fn up_to_64_resources_are_open() {
 fn transactions_conflict_as_their_isolation_says() {
     type Body = fn(&db::Transaction) -> Result<()>;
     let cases: [(&str, Isolation, Body, bool); 8] = [
-        ("writes what was written", Isolation::Snapshot, |tx| tx.put("other", 1u64), true),
-        ("removes what was written", Isolation::Snapshot, |tx| tx.remove("other"), true),
-        ("writes another key", Isolation::Snapshot, |tx| tx.put("mine", 1u64), false),
-        ("reads what was written", Isolation::Snapshot, |tx| tx.get::<u64>("other").map(drop), false),
-        ("reads what was written", Isolation::Serializable, |tx| tx.get::<u64>("other").map(drop), true),
-        ("scans what was written", Isolation::Serializable, |tx| tx.scan_prefix("o", Order::Ascending).map(drop), true),
-        ("scans a range beside it", Isolation::Serializable, |tx| tx.scan("p".., Order::Ascending).map(drop), false),
-        ("reads another key", Isolation::Serializable, |tx| tx.get::<u64>("mine").map(drop), false),
+        (
+            "writes what was written",
+            Isolation::Snapshot,
+            |tx| tx.put("other", 1u64),
+            true,
+        ),
+        (
+            "removes what was written",
+            Isolation::Snapshot,
+            |tx| tx.remove("other"),
+            true,
+        ),
+        (
+            "writes another key",
+            Isolation::Snapshot,
+            |tx| tx.put("mine", 1u64),
+            false,
+        ),
+        (
+            "reads what was written",
+            Isolation::Snapshot,
+            |tx| tx.get::<u64>("other").map(drop),
+            false,
+        ),
+        (
+            "reads what was written",
+            Isolation::Serializable,
+            |tx| tx.get::<u64>("other").map(drop),
+            true,
+        ),
+        (
+            "scans what was written",
+            Isolation::Serializable,
+            |tx| tx.scan_prefix("o", Order::Ascending).map(drop),
+            true,
+        ),
+        (
+            "scans a range beside it",
+            Isolation::Serializable,
+            |tx| tx.scan("p".., Order::Ascending).map(drop),
+            false,
+        ),
+        (
+            "reads another key",
+            Isolation::Serializable,
+            |tx| tx.get::<u64>("mine").map(drop),
+            false,
+        ),
     ];
     for (name, isolation, body, conflicts) in cases {
         Host::bare()
@@ -209,8 +289,16 @@ fn transactions_conflict_as_their_isolation_says() {
                 tx.put("always", 1u64)?;
                 db::put("other", 2u64)?;
                 let outcome = tx.commit();
-                assert_eq!(outcome.as_ref().is_err_and(Error::is_conflict), conflicts, "{name}, {isolation:?}: {outcome:?}");
-                assert_eq!(db::get::<u64>("always")?.is_none(), conflicts, "{name}, {isolation:?}");
+                assert_eq!(
+                    outcome.as_ref().is_err_and(Error::is_conflict),
+                    conflicts,
+                    "{name}, {isolation:?}: {outcome:?}"
+                );
+                assert_eq!(
+                    db::get::<u64>("always")?.is_none(),
+                    conflicts,
+                    "{name}, {isolation:?}"
+                );
                 assert_eq!(code(tx.commit()), "closed");
                 Ok(())
             })
@@ -220,7 +308,10 @@ fn transactions_conflict_as_their_isolation_says() {
 
 #[test]
 fn transactions_see_their_own_writes_and_nobody_elses() {
-    let mut host = Host::builder().merge_operator(MergeOperator::U64Add).start::<NoGuest>().unwrap();
+    let mut host = Host::builder()
+        .merge_operator(MergeOperator::U64Add)
+        .start::<NoGuest>()
+        .unwrap();
     host.run(|| {
         db::put("a", 1u64)?;
         db::put("b", 2u64)?;
@@ -230,13 +321,24 @@ fn transactions_see_their_own_writes_and_nobody_elses() {
         tx.remove("b")?;
         tx.put_for("c", 3u64, Duration::from_secs(1))?;
         db::put("d", 4u64)?;
-        assert_eq!(tx.get_many::<u64>(["a", "b", "c", "d"])?, [Some(111), None, Some(3), None]);
-        let seen: Vec<_> = tx.scan(.., Order::Descending)?.typed::<String, u64>().map(Result::unwrap).collect();
+        assert_eq!(
+            tx.get_many::<u64>(["a", "b", "c", "d"])?,
+            [Some(111), None, Some(3), None]
+        );
+        let seen: Vec<_> = tx
+            .scan(.., Order::Descending)?
+            .typed::<String, u64>()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(seen, [("c".to_owned(), 3), ("a".to_owned(), 111)]);
         assert_eq!(db::get::<u64>("a")?, Some(1));
         let seq = tx.commit()?;
         assert_eq!(db::get_versioned::<u64>("a")?.map(|found| found.seq), seq);
-        assert_eq!(db::begin(Isolation::Snapshot)?.commit()?, None, "nothing was written");
+        assert_eq!(
+            db::begin(Isolation::Snapshot)?.commit()?,
+            None,
+            "nothing was written"
+        );
         Ok(())
     })
     .unwrap();
@@ -263,13 +365,19 @@ fn a_transaction_is_retried_a_bounded_number_of_times() {
                 tx.put("a", 0u32)?;
                 db::put("a", 1u32)
             });
-            assert_eq!((attempts, code(outcome)), (db::MAX_ATTEMPTS, "conflict".to_owned()));
+            assert_eq!(
+                (attempts, code(outcome)),
+                (db::MAX_ATTEMPTS, "conflict".to_owned())
+            );
 
             let outcome = db::transaction(Isolation::Snapshot, |tx| {
                 tx.put("a", 9u32)?;
                 Err::<(), _>(Error::new("mine", "no"))
             });
-            assert_eq!((code(outcome), db::get::<u32>("a")?), ("mine".to_owned(), Some(1)));
+            assert_eq!(
+                (code(outcome), db::get::<u32>("a")?),
+                ("mine".to_owned(), Some(1))
+            );
             Ok(())
         })
         .unwrap();
@@ -303,10 +411,19 @@ fn values_expire() {
     host.run(|| {
         db::put_for("a", "short", Duration::from_secs(60))?;
         db::put("b", "for ever")?;
-        assert_eq!(code(db::put_for("c", "x", Duration::ZERO)), "invalid-argument");
-        assert_eq!(code(db::put_for("c", "x", Duration::MAX)), "invalid-argument");
+        assert_eq!(
+            code(db::put_for("c", "x", Duration::ZERO)),
+            "invalid-argument"
+        );
+        assert_eq!(
+            code(db::put_for("c", "x", Duration::MAX)),
+            "invalid-argument"
+        );
         let found = db::get_versioned::<String>("a")?.unwrap();
-        assert_eq!(found.expires_at, Some(found.created_at + Duration::from_secs(60)));
+        assert_eq!(
+            found.expires_at,
+            Some(found.created_at + Duration::from_secs(60))
+        );
         assert_eq!(db::get_versioned::<String>("b")?.unwrap().expires_at, None);
         Ok(())
     })
@@ -339,20 +456,36 @@ fn durability_is_told_in_order_and_once() {
     crate::export!(Tags, durable_events);
 
     let mut host = Host::new::<Tags>();
-    let seqs: Vec<_> = (1..=3).map(|tag| host.call("put").json(&tag).run().unwrap().seq().unwrap()).collect();
+    let seqs: Vec<_> = (1..=3)
+        .map(|tag| host.call("put").json(&tag).run().unwrap().seq().unwrap())
+        .collect();
     assert!(host.guest::<Tags>().0.is_empty());
     host.make_durable_to(seqs[1]);
     assert_eq!(host.guest::<Tags>().0, [1, 2]);
     host.make_durable_to(seqs[0]);
-    assert_eq!((host.durable_seq(), host.guest::<Tags>().0.len()), (seqs[1], 2));
-    host.run(|| durability::notify_when_durable(seqs[0], 9)).unwrap();
-    assert_eq!(host.guest::<Tags>().0, [1, 2, 9], "what is durable already is told at once");
-    assert_eq!(code(host.run(|| durability::notify_when_durable(Seq(seqs[2].0 + 1), 9))), "invalid-argument");
+    assert_eq!(
+        (host.durable_seq(), host.guest::<Tags>().0.len()),
+        (seqs[1], 2)
+    );
+    host.run(|| durability::notify_when_durable(seqs[0], 9))
+        .unwrap();
+    assert_eq!(
+        host.guest::<Tags>().0,
+        [1, 2, 9],
+        "what is durable already is told at once"
+    );
+    assert_eq!(
+        code(host.run(|| durability::notify_when_durable(Seq(seqs[2].0 + 1), 9))),
+        "invalid-argument"
+    );
     host.crash().unwrap();
     host.make_durable();
     assert!(host.guest::<Tags>().0.is_empty(), "never after a stop");
     let reply = host.call("put").json(&5).run().unwrap();
-    assert!(reply.is_applied() && reply.seq() > seqs.last().copied(), "numbers are not given out again");
+    assert!(
+        reply.is_applied() && reply.seq() > seqs.last().copied(),
+        "numbers are not given out again"
+    );
 }
 
 #[test]
@@ -366,7 +499,10 @@ fn notifications_are_bounded_and_need_the_export() {
         }
     }
     crate::export!(Deaf);
-    assert_eq!(code(Host::new::<Deaf>().call("any").run()), "invalid-argument");
+    assert_eq!(
+        code(Host::new::<Deaf>().call("any").run()),
+        "invalid-argument"
+    );
 
     Host::bare()
         .run(|| {
@@ -428,7 +564,11 @@ impl Guest for Asking {
 
     fn start(&mut self) -> Result<()> {
         self.started = true;
-        if context::options_json().contains("refuse") { Err(Error::new("mine", "no start")) } else { Ok(()) }
+        if context::options_json().contains("refuse") {
+            Err(Error::new("mine", "no start"))
+        } else {
+            Ok(())
+        }
     }
 
     fn stop(&mut self, reason: StopReason) {
@@ -437,7 +577,11 @@ impl Guest for Asking {
 
     fn validate(options: &str) -> Result<(), String> {
         assert_eq!(code(db::get::<u32>("calls")), "closed");
-        if options.contains("wrong") { Err("it is wrong".to_owned()) } else { Ok(()) }
+        if options.contains("wrong") {
+            Err("it is wrong".to_owned())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -449,8 +593,18 @@ fn queries_read_without_writing_or_sharing_memory() {
     host.call("any").run().unwrap();
     host.make_durable();
     host.call("any").run().unwrap();
-    assert_eq!(host.query("read").run().unwrap().json::<(u32, u32, bool)>(), (2, 0, false));
-    assert_eq!(host.query("read").read_durable().run().unwrap().json::<(u32, u32, bool)>(), (1, 0, false));
+    assert_eq!(
+        host.query("read").run().unwrap().json::<(u32, u32, bool)>(),
+        (2, 0, false)
+    );
+    assert_eq!(
+        host.query("read")
+            .read_durable()
+            .run()
+            .unwrap()
+            .json::<(u32, u32, bool)>(),
+        (1, 0, false)
+    );
     assert_eq!(code(host.query("write").run()), "read-only");
     assert_eq!(code(host.query("transaction").run()), "read-only");
     assert_eq!(code(Host::bare().query("read").run()), "unknown-method");
@@ -458,21 +612,56 @@ fn queries_read_without_writing_or_sharing_memory() {
 
 #[test]
 fn a_guest_knows_where_it_runs() {
-    let builder = Host::builder().cluster("c").shard(3, 8).node("n").revision(7).options(r#"{"a":1}"#);
+    let builder = Host::builder()
+        .cluster("c")
+        .shard(3, 8)
+        .node("n")
+        .revision(7)
+        .options(r#"{"a":1}"#);
     let mut host = builder.start::<Asking>().unwrap();
     let context: serde_json::Value = host.call("context").run().unwrap().json();
     // xxh64("a", 0) = 0xd24ec4f1a98c6e5b
-    assert_eq!(context, serde_json::json!(["c", 3, 8, 0xd24e_c4f1_a98c_6e5b_u64 % 8, "n", 7, r#"{"a":1}"#]));
+    assert_eq!(
+        context,
+        serde_json::json!([
+            "c",
+            3,
+            8,
+            0xd24e_c4f1_a98c_6e5b_u64 % 8,
+            "n",
+            7,
+            r#"{"a":1}"#
+        ])
+    );
 
-    let call = host.call("call").header("x-tenant", "t").header("Cookie", "secret").header("traceparent", "00-1");
-    let reply: serde_json::Value = call.timeout(Duration::from_millis(1_500)).run().unwrap().json();
-    assert_eq!(reply, serde_json::json!([{"secs": 1, "nanos": 500_000_000}, "00-1", "t", null]));
+    let call = host
+        .call("call")
+        .header("x-tenant", "t")
+        .header("Cookie", "secret")
+        .header("traceparent", "00-1");
+    let reply: serde_json::Value = call
+        .timeout(Duration::from_millis(1_500))
+        .run()
+        .unwrap()
+        .json();
+    assert_eq!(
+        reply,
+        serde_json::json!([{"secs": 1, "nanos": 500_000_000}, "00-1", "t", null])
+    );
 }
 
 #[test]
 fn lifecycle_and_options_run_where_they_are_exported() {
-    for (options, wanted) in [("[]", "invalid-options"), (r#"{"wrong":1}"#, "invalid-options"), (r#"{"refuse":1}"#, "mine")] {
-        assert_eq!(code(Host::builder().options(options).start::<Asking>()), wanted, "{options}");
+    for (options, wanted) in [
+        ("[]", "invalid-options"),
+        (r#"{"wrong":1}"#, "invalid-options"),
+        (r#"{"refuse":1}"#, "mine"),
+    ] {
+        assert_eq!(
+            code(Host::builder().options(options).start::<Asking>()),
+            wanted,
+            "{options}"
+        );
     }
     let mut host = Host::new::<Asking>();
     assert!(host.guest::<Asking>().started);
@@ -480,8 +669,17 @@ fn lifecycle_and_options_run_where_they_are_exported() {
     host.stop(StopReason::Moving);
     assert_eq!(code(host.call("any").run()), "closed");
     host.restart().unwrap();
-    assert_eq!(host.run(|| db::get::<String>("stopped")).unwrap().as_deref(), Some("moving"));
-    assert_eq!(host.call("any").run().unwrap().text(), "1", "memory is gone");
+    assert_eq!(
+        host.run(|| db::get::<String>("stopped"))
+            .unwrap()
+            .as_deref(),
+        Some("moving")
+    );
+    assert_eq!(
+        host.call("any").run().unwrap().text(),
+        "1",
+        "memory is gone"
+    );
     host.fence();
     let fenced = host.call("any").run().unwrap_err();
     assert!(fenced.code() == "fenced" && fenced.is_final());
@@ -489,14 +687,21 @@ fn lifecycle_and_options_run_where_they_are_exported() {
 
 #[test]
 fn log_lines_keep_their_fields() {
-    let mut host = Host::builder().log_level(log::LevelFilter::Info).start::<Asking>().unwrap();
+    let mut host = Host::builder()
+        .log_level(log::LevelFilter::Info)
+        .start::<Asking>()
+        .unwrap();
     host.call("log").run().unwrap();
     let line = LogLine {
         level: log::Level::Info,
         message: "moved money".to_owned(),
-        fields: [("target", module_path!()), ("account", "a"), ("amount", "5")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .to_vec(),
+        fields: [
+            ("target", module_path!()),
+            ("account", "a"),
+            ("amount", "5"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec(),
     };
     assert_eq!(host.logs(), [line]);
     host.run(|| {

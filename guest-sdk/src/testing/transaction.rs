@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::world::World;
-use super::{Span, Stage};
+use super::{Span, Stage, Write};
 use crate::db::{Isolation, Seq};
 use crate::error::{Error, Result};
 use crate::sys::OpKind;
@@ -38,9 +38,14 @@ impl TransactionState {
     pub(crate) fn check_open(&self, world: &World) -> Result<()> {
         let limit = world.settings.limits.transaction_age;
         if self.over {
-            Err(Error::new("closed", "the transaction is over: begin another"))
+            Err(Error::new(
+                "closed",
+                "the transaction is over: begin another",
+            ))
         } else if u128::from(world.now_ms.abs_diff(self.began_at_ms)) >= limit.as_millis() {
-            let why = format!("the transaction is older than limits.transaction_age ({limit:?}): begin another");
+            let why = format!(
+                "the transaction is older than limits.transaction_age ({limit:?}): begin another"
+            );
             Err(Error::new("closed", why))
         } else {
             Ok(())
@@ -52,7 +57,10 @@ impl TransactionState {
             return change.live(world.now_ms).map(<[u8]>::to_vec);
         }
         self.reads.push(key.to_vec());
-        world.store.get(key, self.view, world.now_ms).map(<[u8]>::to_vec)
+        world
+            .store
+            .get(key, self.view, world.now_ms)
+            .map(<[u8]>::to_vec)
     }
 
     pub(crate) fn scan(&mut self, world: &World, span: Span) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -73,7 +81,13 @@ impl TransactionState {
         world.check_batch_bytes(self.stage.bytes + key.len() + value.len())?;
         let existing = world.store.get(key, self.view, world.now_ms);
         let operator = world.settings.merge_operator;
-        self.stage.add(kind, key, value, world.expiry(ttl_ms), world.now_ms, operator, existing)
+        let write = Write {
+            kind,
+            key,
+            value,
+            expires_at_ms: world.expiry(ttl_ms),
+        };
+        self.stage.add(&write, existing, operator, world.now_ms)
     }
 
     /// Applies the writes unless another write came between. The transaction is over either way.
@@ -83,12 +97,24 @@ impl TransactionState {
         if changes.is_empty() {
             return Ok(None);
         }
-        let written = changes.keys().any(|key| world.store.changed(key, self.view));
+        let written = changes
+            .keys()
+            .any(|key| world.store.changed(key, self.view));
         let read = self.isolation == Isolation::Serializable
-            && (self.reads.iter().any(|key| world.store.changed(key, self.view))
-                || self.ranges.iter().any(|span| world.store.range_changed(span, self.view)));
+            && (self
+                .reads
+                .iter()
+                .any(|key| world.store.changed(key, self.view))
+                || self
+                    .ranges
+                    .iter()
+                    .any(|span| world.store.range_changed(span, self.view)));
         if written || read {
-            let what = if written { "a key that it writes" } else { "what it read" };
+            let what = if written {
+                "a key that it writes"
+            } else {
+                "what it read"
+            };
             let why = format!("another write changed {what}: begin the transaction again");
             return Err(Error::new("conflict", why).retryable());
         }

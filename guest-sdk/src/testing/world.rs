@@ -136,7 +136,10 @@ impl Scope {
     }
 
     pub(crate) fn validation() -> Self {
-        Scope { kind: ScopeKind::Validation, ..Scope::default() }
+        Scope {
+            kind: ScopeKind::Validation,
+            ..Scope::default()
+        }
     }
 }
 
@@ -170,7 +173,11 @@ impl World {
     }
 
     /// Runs guest code in a scope, and says what it wrote last.
-    pub(crate) fn enter<T>(world: &Rc<RefCell<World>>, scope: Scope, body: impl FnOnce() -> T) -> (T, Option<Seq>) {
+    pub(crate) fn enter<T>(
+        world: &Rc<RefCell<World>>,
+        scope: Scope,
+        body: impl FnOnce() -> T,
+    ) -> (T, Option<Seq>) {
         /// Puts things back also when the guest panics, so that the next test on this thread finds none of it.
         struct Restore(Option<Rc<RefCell<World>>>);
         impl Drop for Restore {
@@ -191,21 +198,49 @@ impl World {
         let mut world = world.borrow_mut();
         let id = world.next_scope;
         world.next_scope += 1;
-        let ended = std::mem::replace(&mut world.scope, Scope { id, ..Scope::default() });
+        let ended = std::mem::replace(
+            &mut world.scope,
+            Scope {
+                id,
+                ..Scope::default()
+            },
+        );
         (outcome, ended.last_write)
     }
 
-    pub(crate) fn call_scope(&self, timeout: Option<Duration>, headers: Vec<(String, String)>) -> Scope {
+    pub(crate) fn call_scope(
+        &self,
+        timeout: Option<Duration>,
+        headers: Vec<(String, String)>,
+    ) -> Scope {
         Scope {
-            deadline_at_ms: Some(self.now_ms.saturating_add(milliseconds(timeout.unwrap_or(TIMEOUT)))),
-            headers: headers.into_iter().filter(|(name, _)| is_passed_on(name)).collect(),
+            deadline_at_ms: Some(
+                self.now_ms
+                    .saturating_add(milliseconds(timeout.unwrap_or(TIMEOUT))),
+            ),
+            headers: headers
+                .into_iter()
+                .filter(|(name, _)| is_passed_on(name))
+                .collect(),
             ..Scope::default()
         }
     }
 
-    pub(crate) fn query_scope(&self, timeout: Option<Duration>, headers: Vec<(String, String)>, durable: bool) -> Scope {
-        let view = if durable { self.durable } else { self.store.last_seq() };
-        Scope { kind: ScopeKind::Reading { view }, ..self.call_scope(timeout, headers) }
+    pub(crate) fn query_scope(
+        &self,
+        timeout: Option<Duration>,
+        headers: Vec<(String, String)>,
+        durable: bool,
+    ) -> Scope {
+        let view = if durable {
+            self.durable
+        } else {
+            self.store.last_seq()
+        };
+        Scope {
+            kind: ScopeKind::Reading { view },
+            ..self.call_scope(timeout, headers)
+        }
     }
 
     pub(crate) fn advance(&mut self, time: Duration) {
@@ -220,7 +255,11 @@ impl World {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<String> {
-        let found = self.scope.headers.iter().find(|(header, _)| header.eq_ignore_ascii_case(name))?;
+        let found = self
+            .scope
+            .headers
+            .iter()
+            .find(|(header, _)| header.eq_ignore_ascii_case(name))?;
         Some(found.1.clone())
     }
 
@@ -238,7 +277,9 @@ impl World {
             return Err(Error::new("limit", why));
         }
         self.scope.open += 1;
-        Ok(Held { scope: self.scope.id })
+        Ok(Held {
+            scope: self.scope.id,
+        })
     }
 
     // The database.
@@ -251,7 +292,10 @@ impl World {
         match self.scope.kind {
             ScopeKind::Writing => Ok(self.store.last_seq()),
             ScopeKind::Reading { view } => Ok(view),
-            ScopeKind::Validation => Err(Error::new("closed", "no database is open while options are checked")),
+            ScopeKind::Validation => Err(Error::new(
+                "closed",
+                "no database is open while options are checked",
+            )),
         }
     }
 
@@ -259,7 +303,10 @@ impl World {
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.view()?;
         match self.scope.kind {
-            ScopeKind::Reading { .. } => Err(Error::new("read-only", "a query cannot write: make a call instead")),
+            ScopeKind::Reading { .. } => Err(Error::new(
+                "read-only",
+                "a query cannot write: make a call instead",
+            )),
             _ => Ok(()),
         }
     }
@@ -269,7 +316,10 @@ impl World {
         if key.is_empty() {
             Err(Error::new("invalid-key", "a key has at least 1 byte"))
         } else if key.len() > limit {
-            let why = format!("the key has {} bytes, and limits.key_bytes is {limit}", key.len());
+            let why = format!(
+                "the key has {} bytes, and limits.key_bytes is {limit}",
+                key.len()
+            );
             Err(Error::new("invalid-key", why))
         } else {
             Ok(())
@@ -279,7 +329,10 @@ impl World {
     pub(crate) fn check_value(&self, value: &[u8]) -> Result<()> {
         let limit = self.settings.limits.value_bytes;
         if value.len() > limit {
-            let why = format!("the value has {} bytes, and limits.value_bytes is {limit}", value.len());
+            let why = format!(
+                "the value has {} bytes, and limits.value_bytes is {limit}",
+                value.len()
+            );
             return Err(Error::new("invalid-value", why));
         }
         Ok(())
@@ -288,7 +341,9 @@ impl World {
     pub(crate) fn check_batch_bytes(&self, bytes: usize) -> Result<()> {
         let limit = self.settings.limits.batch_bytes;
         if bytes > limit {
-            let why = format!("the batch has {bytes} bytes of keys and values, and limits.batch_bytes is {limit}");
+            let why = format!(
+                "the batch has {bytes} bytes of keys and values, and limits.batch_bytes is {limit}"
+            );
             return Err(Error::new("limit", why));
         }
         Ok(())
@@ -296,7 +351,10 @@ impl World {
 
     /// When a value with this time to live expires.
     pub(crate) fn expiry(&self, ttl_ms: Option<u64>) -> Option<i64> {
-        ttl_ms.map(|ttl| self.now_ms.saturating_add(i64::try_from(ttl).unwrap_or(i64::MAX)))
+        ttl_ms.map(|ttl| {
+            self.now_ms
+                .saturating_add(i64::try_from(ttl).unwrap_or(i64::MAX))
+        })
     }
 
     pub(crate) fn commit(&mut self, changes: BTreeMap<Vec<u8>, Change>) -> Seq {
@@ -331,11 +389,17 @@ impl World {
             return Err(Error::new("invalid-argument", why));
         }
         if seq.0 > self.store.last_seq() {
-            let why = format!("seq {seq} was not given out yet: the last one is {}", self.store.last_seq());
+            let why = format!(
+                "seq {seq} was not given out yet: the last one is {}",
+                self.store.last_seq()
+            );
             return Err(Error::new("invalid-argument", why));
         }
         if self.tags.len() >= MAX_TAGS {
-            return Err(Error::new("limit", format!("{MAX_TAGS} durability notifications are outstanding")));
+            return Err(Error::new(
+                "limit",
+                format!("{MAX_TAGS} durability notifications are outstanding"),
+            ));
         }
         self.tags.insert((seq.0, self.next_tag), tag);
         self.next_tag += 1;
@@ -345,7 +409,9 @@ impl World {
     /// The tags whose writes are durable, lowest seq first.
     pub(crate) fn take_durable_tags(&mut self) -> Vec<u64> {
         let later = self.tags.split_off(&(self.durable + 1, 0));
-        std::mem::replace(&mut self.tags, later).into_values().collect()
+        std::mem::replace(&mut self.tags, later)
+            .into_values()
+            .collect()
     }
 
     // The log.
@@ -355,7 +421,9 @@ impl World {
         self.logs.push(LogLine {
             level,
             message: cut(message, MAX_MESSAGE_BYTES),
-            fields: fields.map(|(name, value)| (cut(name, MAX_FIELD_BYTES), cut(value, MAX_FIELD_BYTES))).collect(),
+            fields: fields
+                .map(|(name, value)| (cut(name, MAX_FIELD_BYTES), cut(value, MAX_FIELD_BYTES)))
+                .collect(),
         });
     }
 }
@@ -372,7 +440,10 @@ impl Held {
         if world.scope_id() == self.scope {
             return Ok(());
         }
-        Err(Error::new("closed", "the call that opened this is over: cursors, snapshots and transactions end with it"))
+        Err(Error::new(
+            "closed",
+            "the call that opened this is over: cursors, snapshots and transactions end with it",
+        ))
     }
 }
 
@@ -388,7 +459,10 @@ impl Drop for Held {
 
 /// Whether the host hands a header (in lower case) to the guest.
 fn is_passed_on(name: &str) -> bool {
-    matches!(name, "content-type" | "accept" | "traceparent" | "tracestate" | "idempotency-key") || name.starts_with("x-")
+    matches!(
+        name,
+        "content-type" | "accept" | "traceparent" | "tracestate" | "idempotency-key"
+    ) || name.starts_with("x-")
 }
 
 fn milliseconds(time: Duration) -> i64 {

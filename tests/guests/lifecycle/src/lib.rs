@@ -47,8 +47,12 @@ impl Guest for Lifecycle {
     fn query(&self, call: Call) -> Result<Reply> {
         match call.method() {
             "options" => Ok(Reply::text(context::options_json())),
-            "get" => Ok(Reply::bytes(db::get::<Vec<u8>>(call.required_key()?)?.unwrap_or_default())),
-            "stopped" => Ok(Reply::text(db::get::<String>("stopped")?.unwrap_or_default())),
+            "get" => Ok(Reply::bytes(
+                db::get::<Vec<u8>>(call.required_key()?)?.unwrap_or_default(),
+            )),
+            "stopped" => Ok(Reply::text(
+                db::get::<String>("stopped")?.unwrap_or_default(),
+            )),
             "starts" => Ok(Reply::text(db::get::<u64>("starts")?.unwrap_or(0))),
             other => Err(Error::unknown_method(other)),
         }
@@ -88,7 +92,10 @@ impl Guest for Lifecycle {
         let options: Value = serde_json::from_str(options).map_err(|why| why.to_string())?;
         let fields = options.as_object().ok_or("options are a JSON object")?;
         if let Some(unknown) = fields.keys().find(|name| !OPTIONS.contains(&name.as_str())) {
-            return Err(format!("there is no option `{unknown}`: choose from {}", OPTIONS.join(", ")));
+            return Err(format!(
+                "there is no option `{unknown}`: choose from {}",
+                OPTIONS.join(", ")
+            ));
         }
         match fields.get("validate").and_then(Value::as_str) {
             Some("refuse") => Err("refused on purpose".to_owned()),

@@ -24,10 +24,18 @@ pub fn run(call: &Call) -> Option<Result<Reply>> {
             batch.put("first", "x").put("", "y");
             batch.write().map(Reply::text)
         }
-        "empty-key-transaction" => db::transaction(Isolation::Snapshot, |tx| tx.put("", "x")).map(Reply::from),
-        "oversize-key" => sized(call, 70_000).and_then(|key| db::put(key, "x")).map(Reply::text),
-        "oversize-key-get" => sized(call, 70_000).and_then(db::get::<Vec<u8>>).map(|_| Reply::empty()),
-        "oversize-value" => sized(call, (16 << 20) + 1).and_then(|value| db::put("oversize", value)).map(Reply::text),
+        "empty-key-transaction" => {
+            db::transaction(Isolation::Snapshot, |tx| tx.put("", "x")).map(Reply::from)
+        }
+        "oversize-key" => sized(call, 70_000)
+            .and_then(|key| db::put(key, "x"))
+            .map(Reply::text),
+        "oversize-key-get" => sized(call, 70_000)
+            .and_then(db::get::<Vec<u8>>)
+            .map(|_| Reply::empty()),
+        "oversize-value" => sized(call, (16 << 20) + 1)
+            .and_then(|value| db::put("oversize", value))
+            .map(Reply::text),
         "fill" => fill(call),
         "scan" => scan(call),
         "scan-range" => scan_range(call),
@@ -48,10 +56,16 @@ pub fn run(call: &Call) -> Option<Result<Reply>> {
         "txn-conflict" => txn_conflict(call),
         "versioned" => versioned(call),
         "ttl" => ttl(call),
-        "ttl-zero" => with_key(call, |key| Ok(Reply::text(db::put_for(key, "x", Duration::ZERO)?))),
+        "ttl-zero" => with_key(call, |key| {
+            Ok(Reply::text(db::put_for(key, "x", Duration::ZERO)?))
+        }),
         "merge" => with_key(call, |key| Ok(Reply::text(db::merge(key, call.payload())?))),
-        "merge-u64" => with_key(call, |key| Ok(Reply::text(db::merge(key, number(call.text()?)?)?))),
-        "get-u64" => with_key(call, |key| Ok(Reply::text(db::get::<u64>(key)?.unwrap_or(0)))),
+        "merge-u64" => with_key(call, |key| {
+            Ok(Reply::text(db::merge(key, number(call.text()?)?)?))
+        }),
+        "get-u64" => with_key(call, |key| {
+            Ok(Reply::text(db::get::<u64>(key)?.unwrap_or(0)))
+        }),
         "snapshot" => snapshot(call),
         _ => return None,
     })
@@ -66,7 +80,10 @@ fn get(call: &Call) -> Result<Reply> {
     let key = call.required_key()?;
     match db::get::<Vec<u8>>(key)? {
         Some(value) => Ok(Reply::bytes(value)),
-        None => Err(Error::new("not-found", format!("there is no key `{}`", key.escape_ascii()))),
+        None => Err(Error::new(
+            "not-found",
+            format!("there is no key `{}`", key.escape_ascii()),
+        )),
     }
 }
 
@@ -135,13 +152,18 @@ fn scan(call: &Call) -> Result<Reply> {
 
 /// The keys from the payload's first line to before its second; an empty or missing line is open.
 fn scan_range(call: &Call) -> Result<Reply> {
-    let mut lines = call.text()?.lines().map(|line| Some(line.as_bytes().to_vec()).filter(|key| !key.is_empty()));
+    let mut lines = call
+        .text()?
+        .lines()
+        .map(|line| Some(line.as_bytes().to_vec()).filter(|key| !key.is_empty()));
     let range = (lines.next().flatten(), lines.next().flatten());
     keys(db::scan(range, Order::Ascending)?)
 }
 
 fn keys(cursor: db::Cursor) -> Result<Reply> {
-    let keys = cursor.map(|entry| Ok(String::from_utf8_lossy(&entry?.key).into_owned())).collect::<Result<Vec<_>>>()?;
+    let keys = cursor
+        .map(|entry| Ok(String::from_utf8_lossy(&entry?.key).into_owned()))
+        .collect::<Result<Vec<_>>>()?;
     Ok(Reply::text(keys.join("\n")))
 }
 
@@ -161,7 +183,11 @@ fn sleep_in_host(call: &Call) -> Result<Reply> {
 fn transaction(call: &Call) -> Result<Reply> {
     let key = call.required_key()?;
     let tx = db::begin(Isolation::Serializable)?;
-    let value = [tx.get::<Vec<u8>>(key)?.unwrap_or_default(), call.payload().to_vec()].concat();
+    let value = [
+        tx.get::<Vec<u8>>(key)?.unwrap_or_default(),
+        call.payload().to_vec(),
+    ]
+    .concat();
     tx.put(key, &value)?;
     tx.commit()?;
     Ok(Reply::bytes(value))
@@ -191,11 +217,21 @@ fn txn_conflict(call: &Call) -> Result<Reply> {
 /// `SEQ CREATED-MS EXPIRES-MS VALUE`, with `-` for never.
 fn versioned(call: &Call) -> Result<Reply> {
     let key = call.required_key()?;
-    let found = db::get_versioned::<Vec<u8>>(key)?.ok_or_else(|| Error::new("not-found", "there is no such key"))?;
-    let ms = |time: std::time::SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis().to_string();
+    let found = db::get_versioned::<Vec<u8>>(key)?
+        .ok_or_else(|| Error::new("not-found", "there is no such key"))?;
+    let ms = |time: std::time::SystemTime| {
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis()
+            .to_string()
+    };
     let expires = found.expires_at.map_or("-".to_owned(), ms);
     let value = String::from_utf8_lossy(&found.value).into_owned();
-    Ok(Reply::text(format_args!("{} {} {expires} {value}", found.seq, ms(found.created_at))))
+    Ok(Reply::text(format_args!(
+        "{} {} {expires} {value}",
+        found.seq,
+        ms(found.created_at)
+    )))
 }
 
 /// Stores `ttl` under the key for as many milliseconds as the payload says.
@@ -211,5 +247,8 @@ fn snapshot(call: &Call) -> Result<Reply> {
     db::put(key, call.payload())?;
     let scanned = snapshot.scan_prefix(key, Order::Ascending)?.count();
     let value = snapshot.get::<Vec<u8>>(key)?;
-    Ok(Reply::text(format_args!("{scanned} {}", String::from_utf8_lossy(&value.unwrap_or_default()))))
+    Ok(Reply::text(format_args!(
+        "{scanned} {}",
+        String::from_utf8_lossy(&value.unwrap_or_default())
+    )))
 }

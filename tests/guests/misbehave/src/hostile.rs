@@ -10,13 +10,18 @@ use crate::{number, number_or};
 /// The reply of a method of this module.
 pub fn run(call: &Call) -> Option<Result<Reply>> {
     Some(match call.method() {
-        "trap" => panic!("trapped on purpose: {}", String::from_utf8_lossy(call.payload())),
+        "trap" => panic!(
+            "trapped on purpose: {}",
+            String::from_utf8_lossy(call.payload())
+        ),
         "abort" => std::process::abort(),
         "exit" => std::process::exit(0),
         "spin" => spin(),
         "spin-ms" => spin_ms(call),
         "allocate" => allocate(),
-        "recurse" => Ok(Reply::text(recurse(number_or(call, u64::MAX).unwrap_or(u64::MAX)))),
+        "recurse" => Ok(Reply::text(recurse(
+            number_or(call, u64::MAX).unwrap_or(u64::MAX),
+        ))),
         "out-of-bounds" => Ok(Reply::text(call.payload()[black_box(usize::MAX)])),
         "flood-log" => flood_log(call),
         "flood-stderr" => flood_stderr(call),
@@ -27,10 +32,13 @@ pub fn run(call: &Call) -> Option<Result<Reply>> {
         "echo" => Ok(Reply::bytes(call.payload())),
         "error" => error(call),
         "big-error" => Err(Error::new("big-error", "x".repeat(1 << 20))),
-        "content-type" => Ok(Reply::bytes("typed").content_type(String::from_utf8_lossy(call.payload()))),
-        "reply-when-applied" => {
-            call.required_key().and_then(|key| db::put(key, call.payload())).map(|seq| Reply::text(seq).when_applied())
+        "content-type" => {
+            Ok(Reply::bytes("typed").content_type(String::from_utf8_lossy(call.payload())))
         }
+        "reply-when-applied" => call
+            .required_key()
+            .and_then(|key| db::put(key, call.payload()))
+            .map(|seq| Reply::text(seq).when_applied()),
         _ => return None,
     })
 }
@@ -66,7 +74,11 @@ fn allocate() -> Result<Reply> {
 /// Calls itself `depth` times, with a frame that no optimiser can drop.
 fn recurse(depth: u64) -> u64 {
     let frame = black_box([depth; 64]);
-    if depth == 0 { 0 } else { black_box(recurse(depth - 1)) + black_box(frame)[0] % 2 }
+    if depth == 0 {
+        0
+    } else {
+        black_box(recurse(depth - 1)) + black_box(frame)[0] % 2
+    }
 }
 
 /// As many lines of 1 KiB as the payload says (100,000 unless it does).
@@ -92,7 +104,13 @@ fn flood_stderr(call: &Call) -> Result<Reply> {
 /// Logs the payload at every level, with fields.
 fn log(call: &Call) -> Result<Reply> {
     let text = call.text()?;
-    for level in [log::Level::Error, log::Level::Warn, log::Level::Info, log::Level::Debug, log::Level::Trace] {
+    for level in [
+        log::Level::Error,
+        log::Level::Warn,
+        log::Level::Info,
+        log::Level::Debug,
+        log::Level::Trace,
+    ] {
         log::log!(level, method = call.method(), length = text.len(); "{text}");
     }
     Ok(Reply::empty())
@@ -100,7 +118,10 @@ fn log(call: &Call) -> Result<Reply> {
 
 /// Writes the payload and a line's end.
 fn print(call: &Call, to: &mut dyn std::io::Write) -> Result<Reply> {
-    to.write_all(call.payload()).and_then(|()| to.write_all(b"\n")).and_then(|()| to.flush()).map_err(failed_write)?;
+    to.write_all(call.payload())
+        .and_then(|()| to.write_all(b"\n"))
+        .and_then(|()| to.flush())
+        .map_err(failed_write)?;
     Ok(Reply::empty())
 }
 
@@ -120,5 +141,9 @@ fn error(call: &Call) -> Result<Reply> {
     let mut words = call.text()?.split(' ');
     let code = words.next().unwrap_or_default().to_owned();
     let error = Error::new(code.clone(), format!("failed on purpose with `{code}`"));
-    Err(if words.next() == Some("retryable") { error.retryable() } else { error })
+    Err(if words.next() == Some("retryable") {
+        error.retryable()
+    } else {
+        error
+    })
 }

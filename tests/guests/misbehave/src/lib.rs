@@ -74,10 +74,16 @@ fn notify(call: &Call) -> Result<Reply> {
 
 /// A payload's decimal number.
 fn number(text: &str) -> Result<u64> {
-    text.trim().parse().map_err(|why| Error::invalid_payload(format_args!("`{text}` is no number: {why}")))
+    text.trim()
+        .parse()
+        .map_err(|why| Error::invalid_payload(format_args!("`{text}` is no number: {why}")))
 }
 
 /// The payload's decimal number, or `default` where it is empty.
 fn number_or(call: &Call, default: u64) -> Result<u64> {
-    if call.payload().is_empty() { Ok(default) } else { number(call.text()?) }
+    if call.payload().is_empty() {
+        Ok(default)
+    } else {
+        number(call.text()?)
+    }
 }

@@ -45,8 +45,14 @@ fn leak<T>(call: &Call, kept: &mut Vec<T>, open: impl Fn() -> Result<T>) -> Resu
 
 /// Uses what an earlier call left open: the codes of the errors, or `ok`.
 fn use_leaked(leaked: &mut Leaked) -> Result<Reply> {
-    let cursor = leaked.cursors.last_mut().map(|cursor| cursor.next().transpose().map(drop));
-    let snapshot = leaked.snapshots.last().map(|snapshot| snapshot.get::<Vec<u8>>("a").map(drop));
+    let cursor = leaked
+        .cursors
+        .last_mut()
+        .map(|cursor| cursor.next().transpose().map(drop));
+    let snapshot = leaked
+        .snapshots
+        .last()
+        .map(|snapshot| snapshot.get::<Vec<u8>>("a").map(drop));
     let transaction = leaked.transactions.last().map(|tx| tx.commit().map(drop));
     let outcomes: Vec<_> = [cursor, snapshot, transaction]
         .into_iter()
@@ -61,7 +67,9 @@ fn use_leaked(leaked: &mut Leaked) -> Result<Reply> {
 
 /// Opens cursors until one is refused, or 10,000 are open.
 fn too_many_cursors() -> Result<Reply> {
-    let cursors = (0..10_000).map(|_| db::scan(.., Order::Ascending)).collect::<Result<Vec<_>>>()?;
+    let cursors = (0..10_000)
+        .map(|_| db::scan(.., Order::Ascending))
+        .collect::<Result<Vec<_>>>()?;
     Ok(Reply::text(cursors.len()))
 }
 

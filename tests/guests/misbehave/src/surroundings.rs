@@ -12,8 +12,12 @@ pub fn run(call: &Call) -> Option<Result<Reply>> {
     Some(match call.method() {
         "context" => context(call),
         "key" => Ok(Reply::bytes(call.key().unwrap_or(b"no key"))),
-        "deadline" => Ok(Reply::text(call.time_left().map_or(0, |left| left.as_millis()))),
-        "header" => call.text().map(|name| Reply::text(call.header(name).unwrap_or_default())),
+        "deadline" => Ok(Reply::text(
+            call.time_left().map_or(0, |left| left.as_millis()),
+        )),
+        "header" => call
+            .text()
+            .map(|name| Reply::text(call.header(name).unwrap_or_default())),
         "durable-seq" => Ok(Reply::text(durability::durable_seq())),
         "clock" => clock(),
         "sleep" => sleep(call),
@@ -42,7 +46,9 @@ fn context(call: &Call) -> Result<Reply> {
 
 /// Milliseconds since the Unix epoch.
 fn clock() -> Result<Reply> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|why| Error::new("clock", why.to_string()))?;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_err(|why| Error::new("clock", why.to_string()))?;
     Ok(Reply::text(now.as_millis()))
 }
 

@@ -29,7 +29,10 @@ impl Guest for Reach {
             "connect" => outcome(TcpStream::connect(text).map(|_| 1)),
             "resolve" => outcome(text.to_socket_addrs().map(Iterator::count)),
             "listen" => outcome(TcpListener::bind("127.0.0.1:0").map(|_| 1)),
-            "send-udp" => outcome(UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.send_to(b"x", "127.0.0.1:9"))),
+            "send-udp" => outcome(
+                UdpSocket::bind("127.0.0.1:0")
+                    .and_then(|socket| socket.send_to(b"x", "127.0.0.1:9")),
+            ),
             "env" => Reply::json(&std::env::vars().collect::<Vec<_>>()),
             "args" => Reply::json(&std::env::args().collect::<Vec<_>>()),
             "stdin" => outcome(io::stdin().read_to_end(&mut Vec::new())),
