@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | `[u8]`, `[u8; N]`, `Vec<u8>` | itself | itself |
 //! | `str`, `String` | UTF-8 | UTF-8 |
-//! | unsigned integers | big-endian, so that keys sort as numbers do | big-endian |
-//! | signed integers | big-endian with the sign bit flipped, so that keys sort as numbers do | big-endian, two's complement |
+//! | unsigned integers | big-endian, so that keys sort as numbers do | little-endian, as merge operators take them |
+//! | signed integers | big-endian with the sign bit flipped, so that keys sort as numbers do | little-endian, two's complement |
 //! | `(A, B)`, `(A, B, C)` | one after the other; see [`FixedKey`] | - |
 //! | [`Json<T>`] | - | JSON |
 //! | `()` | - | no bytes |
@@ -201,13 +201,13 @@ macro_rules! integers {
 
         impl Value for $type {
             fn to_value(&self) -> Result<Cow<'_, [u8]>> {
-                Ok(Cow::Owned(self.to_be_bytes().to_vec()))
+                Ok(Cow::Owned(self.to_le_bytes().to_vec()))
             }
         }
 
         impl FromValue for $type {
             fn from_value(value: Vec<u8>) -> Result<Self> {
-                <[u8; size_of::<$type>()]>::from_key(&value).map(<$type>::from_be_bytes)
+                <[u8; size_of::<$type>()]>::from_key(&value).map(<$type>::from_le_bytes)
             }
         }
     )*};

@@ -39,6 +39,8 @@
 //! within [`Request::run`] and [`Host::run`].
 
 mod builder;
+mod limits;
+mod log_line;
 mod merge;
 mod request;
 mod store;
@@ -52,19 +54,23 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use builder::Builder;
+pub use limits::Limits;
+pub use log_line::LogLine;
 pub use merge::MergeOperator;
 pub use request::{Request, Response};
 pub(crate) use store::{Span, Stage, Write, entries};
 pub(crate) use transaction::TransactionState;
 use world::Scope;
 pub(crate) use world::{Held, World, with_world};
-pub use world::{Limits, LogLine};
 
 use crate::call::{Call, Reply};
 use crate::context::Status;
 use crate::db::Seq;
 use crate::error::{Error, Result};
 use crate::guest::{Exported, Exports, Guest, StopReason};
+
+/// The longest code of an error, in bytes.
+const MAX_CODE_BYTES: usize = 64;
 
 /// A host with one shard, in memory.
 pub struct Host {
@@ -101,7 +107,7 @@ impl Host {
         Request::new(self, method, false)
     }
 
-    /// Prepares a query. Fails with `unknown-method` where the guest does not export `queries`.
+    /// Prepares a query. Fails with `no-queries` where the guest does not export `queries`.
     pub fn query(&mut self, method: &str) -> Request<'_> {
         Request::new(self, method, true)
     }
@@ -217,20 +223,34 @@ impl Host {
         let guest = self.calls.as_mut().ok_or_else(stopped)?;
         let (reply, seq) = World::enter(&self.world, scope, || guest.call(call));
         self.deliver_tags();
-        Ok((reply?, seq))
+        Ok((self.checked(reply)?, seq))
     }
 
     fn run_query(&mut self, scope: Scope, call: Call) -> Result<(Reply, Option<Seq>)> {
         if !self.exports.queries {
             return Err(Error::new(
-                "unknown-method",
-                format!("no query `{}`: the guest exports no queries", call.method()),
+                "no-queries",
+                "the guest does not export `queries`; use call",
             ));
         }
         self.calls.as_ref().ok_or_else(stopped)?;
         let guest = self.queries.get_or_insert_with(self.make);
         let (reply, seq) = World::enter(&self.world, scope, || guest.query(call));
-        Ok((reply?, seq))
+        Ok((self.checked(reply)?, seq))
+    }
+
+    /// Holds a reply or an error to what the host lets through.
+    fn checked(&self, reply: Result<Reply>) -> Result<Reply> {
+        let reply = reply.map_err(bounded)?;
+        let (size, limit) = (
+            reply.payload().len(),
+            self.world.borrow().settings.limits.reply,
+        );
+        if size > limit {
+            let why = format!("a reply of {size} bytes is over limits.reply ({limit} bytes)");
+            return Err(Error::new("guest-reply-limit", why));
+        }
+        Ok(reply)
     }
 }
 
@@ -246,6 +266,25 @@ impl fmt::Debug for Host {
 
 fn stopped() -> Error {
     Error::new("closed", "the shard is stopped").retryable()
+}
+
+/// The error of a guest as the host gives it on: a code that is not in the form of codes becomes `guest-error`.
+fn bounded(error: Error) -> Error {
+    let code = error.code();
+    let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    if (1..=MAX_CODE_BYTES).contains(&code.len()) && code.bytes().all(allowed) {
+        return error;
+    }
+    let why = format!(
+        "{} (the guest's code {code:?} is not 1 to {MAX_CODE_BYTES} bytes of a-z, 0-9 and -)",
+        error.message()
+    );
+    let bounded = Error::new("guest-error", why);
+    if error.is_retryable() {
+        bounded.retryable()
+    } else {
+        bounded
+    }
 }
 
 /// A guest whose type is not known.

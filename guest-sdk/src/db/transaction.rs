@@ -66,7 +66,7 @@ pub fn begin(isolation: Isolation) -> Result<Transaction> {
 }
 
 /// The database as it was at [`begin`], with the transaction's own writes on top. Dropped without a commit it changes
-/// nothing. It ends with the call that opened it, or after 10 s: used later it fails with `closed`.
+/// nothing. It ends with the call that opened it, and then fails with `closed`; 10 s after it began it fails with `limit`.
 #[derive(Debug)]
 pub struct Transaction(sys::Transaction);
 

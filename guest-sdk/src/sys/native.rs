@@ -10,14 +10,12 @@ use super::{Op, OpKind, Stored};
 use crate::context::Status;
 use crate::db::{Entry, Isolation, Order, Seq};
 use crate::error::{Error, Result};
-use crate::testing::{Held, Span, Stage, TransactionState, World, Write, entries, with_world};
+use crate::testing::{
+    Held, LogLine, Span, Stage, TransactionState, World, Write, entries, with_world,
+};
 
-/// Keys of one `get_many`.
-const MAX_KEYS: usize = 1_024;
 /// Entries of a page.
 const MAX_PAGE: u32 = 10_000;
-/// Bytes that a page does not grow over, unless one entry alone does.
-const MAX_PAGE_BYTES: usize = 4 << 20;
 
 fn database<T>(body: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
     with_world(body).unwrap_or_else(|| {
@@ -50,7 +48,7 @@ pub(crate) fn get_versioned(key: &[u8]) -> Result<Option<Stored>> {
 pub(crate) fn get_many(keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
     database(|world| {
         let view = world.view()?;
-        check_count(keys)?;
+        world.check_keys(keys)?;
         keys.iter().map(|key| read(world, key, view)).collect()
     })
 }
@@ -86,22 +84,16 @@ pub(crate) fn write(ops: Vec<Op>) -> Result<Seq> {
         if ops.is_empty() {
             return Err(Error::new(
                 "invalid-argument",
-                "a batch has at least one operation",
+                "a batch needs at least one operation",
             ));
         }
         let mut stage = Stage::default();
-        for op in ops {
+        for op in &ops {
             let (value, ttl_ms) = match op.kind {
                 OpKind::Put => (&op.value[..], op.ttl_ms),
                 OpKind::Merge => (&op.value[..], None),
                 OpKind::Remove => (&[][..], None),
             };
-            check_write(world, &op.key, value, ttl_ms)?;
-            world.check_batch_bytes(stage.bytes + op.key.len() + value.len())?;
-            let existing = world
-                .store
-                .get(&op.key, world.store.last_seq(), world.now_ms);
-            let operator = world.settings.merge_operator;
             let expires_at_ms = world.expiry(ttl_ms);
             let write = Write {
                 kind: op.kind,
@@ -109,7 +101,17 @@ pub(crate) fn write(ops: Vec<Op>) -> Result<Seq> {
                 value,
                 expires_at_ms,
             };
-            stage.add(&write, existing, operator, world.now_ms)?;
+            let size = world.check_write(&write, ttl_ms)?;
+            world.check_batch(stage.bytes + size)?;
+            let existing = world
+                .store
+                .get(&op.key, world.store.last_seq(), world.now_ms);
+            stage.add(
+                &write,
+                existing,
+                world.settings.merge_operator,
+                world.now_ms,
+            )?;
         }
         Ok(world.commit(stage.changes))
     })
@@ -139,6 +141,7 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     fn at(world: &mut World, span: &Span, view: u64, order: Order) -> Result<Self> {
+        span.check(world)?;
         let held = world.hold()?;
         let found = world.store.scan(span, view, world.now_ms);
         Ok(Cursor {
@@ -154,7 +157,7 @@ impl Cursor {
             if max == 0 {
                 return Err(Error::new(
                     "invalid-argument",
-                    "a page has at least 1 entry",
+                    "a page holds at least 1 entry",
                 ));
             }
             let mut page = Vec::new();
@@ -163,7 +166,7 @@ impl Cursor {
                 && let Some(entry) = self.entries.as_slice().first()
             {
                 bytes += entry.key.len() + entry.value.len();
-                if bytes > MAX_PAGE_BYTES && !page.is_empty() {
+                if bytes > world.settings.limits.page && !page.is_empty() {
                     break;
                 }
                 page.extend(self.entries.next());
@@ -200,7 +203,7 @@ impl Snapshot {
 
     pub(crate) fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
         self.database(|world| {
-            check_count(keys)?;
+            world.check_keys(keys)?;
             keys.iter().map(|key| read(world, key, self.view)).collect()
         })
     }
@@ -252,7 +255,7 @@ impl Transaction {
     }
 
     pub(crate) fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
-        check_count(keys)?;
+        self.database(|world, _| world.check_keys(keys))?;
         keys.iter().map(|key| self.get(key)).collect()
     }
 
@@ -291,13 +294,19 @@ impl Transaction {
 
     fn write(&self, kind: OpKind, key: &[u8], value: &[u8], ttl_ms: Option<u64>) -> Result<()> {
         self.database(|world, state| {
-            check_write(world, key, value, ttl_ms)?;
-            state.write(world, kind, key, value, ttl_ms)
+            let write = Write {
+                kind,
+                key,
+                value,
+                expires_at_ms: world.expiry(ttl_ms),
+            };
+            state.write(world, &write, ttl_ms)
         })
     }
 
     fn scan_span(&self, span: Span, order: Order) -> Result<Cursor> {
         self.database(|world, state| {
+            span.check(world)?;
             let held = world.hold()?;
             let found = state.scan(world, span);
             Ok(Cursor {
@@ -324,29 +333,6 @@ impl Transaction {
 fn read(world: &World, key: &[u8], view: u64) -> Result<Option<Vec<u8>>> {
     world.check_key(key)?;
     Ok(world.store.get(key, view, world.now_ms).map(<[u8]>::to_vec))
-}
-
-fn check_count(keys: &[Vec<u8>]) -> Result<()> {
-    if keys.len() > MAX_KEYS {
-        let why = format!(
-            "{} keys were asked for at once, and at most {MAX_KEYS} can be",
-            keys.len()
-        );
-        return Err(Error::new("limit", why));
-    }
-    Ok(())
-}
-
-fn check_write(world: &World, key: &[u8], value: &[u8], ttl_ms: Option<u64>) -> Result<()> {
-    world.check_key(key)?;
-    world.check_value(value)?;
-    if ttl_ms == Some(0) {
-        return Err(Error::new(
-            "invalid-argument",
-            "a time to live is at least 1 ms",
-        ));
-    }
-    Ok(())
 }
 
 pub(crate) fn durable_seq() -> Seq {
@@ -420,5 +406,5 @@ pub(crate) fn log_enabled(level: Level) -> bool {
 }
 
 pub(crate) fn log(level: Level, message: &str, fields: &[(String, String)]) {
-    with_world(|world| world.log(level, message, fields));
+    with_world(|world| world.logs.push(LogLine::new(level, message, fields)));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::MergeOperator;
+use super::{MergeOperator, World};
 use crate::db::Entry;
 use crate::error::{Error, Result};
 use crate::sys::{OpKind, Stored};
@@ -166,12 +166,9 @@ impl Stage {
             },
             OpKind::Remove => Change::Remove,
             OpKind::Merge => {
-                let operator = operator.ok_or_else(|| {
-                    Error::new(
-                        "no-merge-operator",
-                        "the cluster has no merge operator: set `merge_operator`",
-                    )
-                })?;
+                let Some(operator) = operator else {
+                    return Err(Error::new("internal", "a merge was not checked"));
+                };
                 let existing = match self.changes.get(key) {
                     Some(staged) => staged.live(now_ms),
                     None => existing,
@@ -235,6 +232,12 @@ impl Span {
             start: prefix.to_vec(),
             end,
         }
+    }
+
+    /// Fails with `invalid-key` where a bound is longer than a key can be.
+    pub(crate) fn check(&self, world: &World) -> Result<()> {
+        world.check_bound(Some(&self.start))?;
+        world.check_bound(self.end.as_deref())
     }
 
     fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {

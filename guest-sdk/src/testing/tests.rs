@@ -13,9 +13,9 @@ fn code<T: std::fmt::Debug>(result: Result<T>) -> String {
 #[test]
 fn keys_values_and_batches_have_limits() {
     let limits = Limits {
-        key_bytes: 8,
-        value_bytes: 16,
-        batch_bytes: 40,
+        key: 8,
+        value: 16,
+        batch: 40,
         ..Limits::default()
     };
     let mut host = Host::builder().limits(limits).start::<NoGuest>().unwrap();
@@ -394,11 +394,11 @@ fn transactions_grow_old() {
         .run(|| {
             let tx = db::begin(Isolation::Snapshot)?;
             tx.put("a", 1u64)?;
-            advance(Duration::from_millis(9_999));
+            advance(Duration::from_secs(10));
             tx.put("a", 2u64)?;
             advance(Duration::from_millis(1));
-            assert_eq!(code(tx.put("a", 3u64)), "closed");
-            assert_eq!(code(tx.commit()), "closed");
+            assert_eq!(code(tx.put("a", 3u64)), "limit");
+            assert_eq!(code(tx.commit()), "limit");
             assert_eq!(db::get::<u64>("a")?, None);
             Ok(())
         })
@@ -607,7 +607,7 @@ fn queries_read_without_writing_or_sharing_memory() {
     );
     assert_eq!(code(host.query("write").run()), "read-only");
     assert_eq!(code(host.query("transaction").run()), "read-only");
-    assert_eq!(code(Host::bare().query("read").run()), "unknown-method");
+    assert_eq!(code(Host::bare().query("read").run()), "no-queries");
 }
 
 #[test]
@@ -721,4 +721,65 @@ fn a_panic_leaves_nothing_behind() {
     assert!(caught.is_err());
     assert_eq!(code(db::get::<u64>("a")), "closed");
     host.run(|| db::put("a", 1u64)).unwrap();
+}
+
+#[test]
+fn replies_and_errors_are_held_to_their_bounds() {
+    #[derive(Default)]
+    struct Odd;
+    impl Guest for Odd {
+        fn call(&mut self, call: Call) -> Result<Reply> {
+            match call.method() {
+                "reply" => Ok(Reply::bytes(vec![0; call.json()?])),
+                code => Err(Error::new(code.to_owned(), "text").retryable()),
+            }
+        }
+    }
+    crate::export!(Odd);
+
+    let limits = Limits {
+        reply: 10,
+        ..Limits::default()
+    };
+    let mut host = Host::builder().limits(limits).start::<Odd>().unwrap();
+    assert_eq!(
+        host.call("reply").json(&10).run().unwrap().payload().len(),
+        10
+    );
+    assert_eq!(
+        code(host.call("reply").json(&11).run()),
+        "guest-reply-limit"
+    );
+    let long = "x".repeat(64);
+    for (method, kept) in [
+        ("no-such-thing", true),
+        (&long, true),
+        ("", false),
+        ("Bad", false),
+        ("a b", false),
+    ] {
+        let error = host.call(method).run().unwrap_err();
+        assert_eq!(error.code(), if kept { method } else { "guest-error" });
+        assert!(error.is_retryable());
+    }
+}
+
+#[test]
+fn scans_check_their_bounds() {
+    Host::bare()
+        .run(|| {
+            db::put("a", "x")?;
+            let long = vec![b'a'; 65_536];
+            assert_eq!(
+                code(db::scan_prefix(&long, Order::Ascending)),
+                "invalid-key"
+            );
+            assert_eq!(code(db::scan(..&long, Order::Ascending)), "invalid-key");
+            assert_eq!(db::scan_prefix("", Order::Ascending)?.count(), 1);
+            assert_eq!(db::scan("".., Order::Ascending)?.count(), 1);
+            assert_eq!(db::scan(.."", Order::Ascending)?.count(), 0);
+            assert_eq!(db::scan("b".."a", Order::Ascending)?.count(), 0);
+            Ok(())
+        })
+        .unwrap();
 }

@@ -6,7 +6,6 @@ use super::world::World;
 use super::{Span, Stage, Write};
 use crate::db::{Isolation, Seq};
 use crate::error::{Error, Result};
-use crate::sys::OpKind;
 
 /// A transaction that is under way.
 #[derive(Debug)]
@@ -34,19 +33,17 @@ impl TransactionState {
         }
     }
 
-    /// Fails with `closed` once the transaction is over or too old.
+    /// Fails with `closed` once the transaction is over, and with `limit` once it is too old.
     pub(crate) fn check_open(&self, world: &World) -> Result<()> {
         let limit = world.settings.limits.transaction_age;
         if self.over {
             Err(Error::new(
                 "closed",
-                "the transaction is over: begin another",
+                "the transaction is over; begin another",
             ))
-        } else if u128::from(world.now_ms.abs_diff(self.began_at_ms)) >= limit.as_millis() {
-            let why = format!(
-                "the transaction is older than limits.transaction_age ({limit:?}): begin another"
-            );
-            Err(Error::new("closed", why))
+        } else if u128::from(world.now_ms.abs_diff(self.began_at_ms)) > limit.as_millis() {
+            let why = format!("the transaction is older than limits.transaction_age ({limit:?})");
+            Err(Error::new("limit", why))
         } else {
             Ok(())
         }
@@ -73,21 +70,14 @@ impl TransactionState {
     pub(crate) fn write(
         &mut self,
         world: &World,
-        kind: OpKind,
-        key: &[u8],
-        value: &[u8],
+        write: &Write<'_>,
         ttl_ms: Option<u64>,
     ) -> Result<()> {
-        world.check_batch_bytes(self.stage.bytes + key.len() + value.len())?;
-        let existing = world.store.get(key, self.view, world.now_ms);
-        let operator = world.settings.merge_operator;
-        let write = Write {
-            kind,
-            key,
-            value,
-            expires_at_ms: world.expiry(ttl_ms),
-        };
-        self.stage.add(&write, existing, operator, world.now_ms)
+        let size = world.check_write(write, ttl_ms)?;
+        world.check_batch(self.stage.bytes + size)?;
+        let existing = world.store.get(write.key, self.view, world.now_ms);
+        self.stage
+            .add(write, existing, world.settings.merge_operator, world.now_ms)
     }
 
     /// Applies the writes unless another write came between. The transaction is over either way.

@@ -5,62 +5,19 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use log::{Level, LevelFilter};
+use log::LevelFilter;
 
-use super::MergeOperator;
-use super::store::{Change, Store};
+use super::store::{Change, Store, Write};
+use super::{Limits, LogLine, MergeOperator};
 use crate::context::Status;
 use crate::db::Seq;
 use crate::error::{Error, Result};
+use crate::sys::OpKind;
 
 /// 2026-01-01T00:00:00Z, in milliseconds.
 const FIRST_MOMENT_MS: i64 = 1_767_225_600_000;
 /// How long a caller waits unless it says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Tags that may wait for durability.
-const MAX_TAGS: usize = 65_536;
-/// What may be cut off a log line, as the host does.
-const MAX_MESSAGE_BYTES: usize = 16 * 1024;
-const MAX_FIELD_BYTES: usize = 1024;
-const MAX_FIELDS: usize = 32;
-
-/// The limits of a revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The longest key, in bytes. At most 65,535.
-    pub key_bytes: usize,
-    /// The longest value, in bytes.
-    pub value_bytes: usize,
-    /// The most bytes of keys and values in a batch or a transaction.
-    pub batch_bytes: usize,
-    /// The most cursors, snapshots and transactions that are open in a call.
-    pub open_resources: usize,
-    /// How long a transaction may take.
-    pub transaction_age: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            key_bytes: 65_535,
-            value_bytes: 16 << 20,
-            batch_bytes: 32 << 20,
-            open_resources: 64,
-            transaction_age: Duration::from_secs(10),
-        }
-    }
-}
-
-/// A line that the guest logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
-    /// Its level.
-    pub level: Level,
-    /// Its text, up to 16 KiB.
-    pub message: String,
-    /// Its fields: up to 32 of up to 1 KiB.
-    pub fields: Vec<(String, String)>,
-}
 
 /// What a [`Builder`](super::Builder) sets.
 #[derive(Clone, Debug)]
@@ -272,7 +229,7 @@ impl World {
         let limit = self.settings.limits.open_resources;
         if self.scope.open >= limit {
             let why = format!(
-                "{limit} cursors, snapshots and transactions are open, as many as limits.open_resources allows: close some"
+                "{limit} cursors, snapshots and transactions are open in this call (limits.open_resources); drop some first"
             );
             return Err(Error::new("limit", why));
         }
@@ -287,7 +244,9 @@ impl World {
     /// The newest write that reads see. Fails where no database is open.
     pub(crate) fn view(&self) -> Result<u64> {
         if self.status == Status::Fenced {
-            return Err(Error::new("fenced", "another writer took this shard over"));
+            return Err(
+                Error::new("fenced", "another writer opened this shard's database").retryable(),
+            );
         }
         match self.scope.kind {
             ScopeKind::Writing => Ok(self.store.last_seq()),
@@ -312,38 +271,57 @@ impl World {
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
-        let limit = self.settings.limits.key_bytes;
         if key.is_empty() {
-            Err(Error::new("invalid-key", "a key has at least 1 byte"))
-        } else if key.len() > limit {
-            let why = format!(
-                "the key has {} bytes, and limits.key_bytes is {limit}",
-                key.len()
-            );
-            Err(Error::new("invalid-key", why))
-        } else {
-            Ok(())
+            return Err(Error::new("invalid-key", "a key cannot be empty"));
         }
+        self.check_bound(Some(key))
     }
 
-    pub(crate) fn check_value(&self, value: &[u8]) -> Result<()> {
-        let limit = self.settings.limits.value_bytes;
-        if value.len() > limit {
-            let why = format!(
-                "the value has {} bytes, and limits.value_bytes is {limit}",
-                value.len()
-            );
-            return Err(Error::new("invalid-value", why));
+    /// Checks where a scan begins or ends.
+    pub(crate) fn check_bound(&self, key: Option<&[u8]>) -> Result<()> {
+        let (size, limit) = (key.map_or(0, <[u8]>::len), self.settings.limits.key);
+        if size > limit {
+            let why = format!("a key of {size} bytes is over limits.key ({limit} bytes)");
+            return Err(Error::new("invalid-key", why));
         }
         Ok(())
     }
 
-    pub(crate) fn check_batch_bytes(&self, bytes: usize) -> Result<()> {
-        let limit = self.settings.limits.batch_bytes;
-        if bytes > limit {
-            let why = format!(
-                "the batch has {bytes} bytes of keys and values, and limits.batch_bytes is {limit}"
-            );
+    /// Checks an operation on a key, and gives its size in bytes of key and value.
+    pub(crate) fn check_write(&self, write: &Write<'_>, ttl_ms: Option<u64>) -> Result<usize> {
+        if ttl_ms == Some(0) {
+            let why = "a TTL is at least 1 ms; remove the key instead";
+            return Err(Error::new("invalid-argument", why));
+        }
+        if write.kind == OpKind::Merge {
+            let operator = self.settings.merge_operator.ok_or_else(|| {
+                let why = "this cluster has no merge operator; `merge_operator` has to be set before its first start";
+                Error::new("no-merge-operator", why)
+            })?;
+            operator.check_operand(write.value)?;
+        }
+        self.check_key(write.key)?;
+        let (size, limit) = (write.value.len(), self.settings.limits.value);
+        if size > limit {
+            let why = format!("a value of {size} bytes is over limits.value ({limit} bytes)");
+            return Err(Error::new("invalid-value", why));
+        }
+        Ok(write.key.len() + size)
+    }
+
+    pub(crate) fn check_batch(&self, size: usize) -> Result<()> {
+        let limit = self.settings.limits.batch;
+        if size > limit {
+            let why = format!("a batch of {size} bytes is over limits.batch ({limit} bytes)");
+            return Err(Error::new("limit", why));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_keys(&self, keys: &[Vec<u8>]) -> Result<()> {
+        let limit = self.settings.limits.get_many;
+        if keys.len() > limit {
+            let why = format!("{} keys are over limits.get_many ({limit})", keys.len());
             return Err(Error::new("limit", why));
         }
         Ok(())
@@ -385,7 +363,7 @@ impl World {
     pub(crate) fn notify(&mut self, seq: Seq, tag: u64) -> Result<()> {
         self.check_writable()?;
         if !self.takes_tags {
-            let why = "the guest does not export durable-events, so nothing can be told: name durable_events in export!";
+            let why = "this guest does not export `durable-events`, so there is nobody to tell; name durable_events in export!";
             return Err(Error::new("invalid-argument", why));
         }
         if seq.0 > self.store.last_seq() {
@@ -395,11 +373,10 @@ impl World {
             );
             return Err(Error::new("invalid-argument", why));
         }
-        if self.tags.len() >= MAX_TAGS {
-            return Err(Error::new(
-                "limit",
-                format!("{MAX_TAGS} durability notifications are outstanding"),
-            ));
+        let limit = self.settings.limits.notifications;
+        if self.tags.len() >= limit {
+            let why = format!("{limit} notifications are outstanding (limits.notifications)");
+            return Err(Error::new("limit", why).retryable());
         }
         self.tags.insert((seq.0, self.next_tag), tag);
         self.next_tag += 1;
@@ -412,19 +389,6 @@ impl World {
         std::mem::replace(&mut self.tags, later)
             .into_values()
             .collect()
-    }
-
-    // The log.
-
-    pub(crate) fn log(&mut self, level: Level, message: &str, fields: &[(String, String)]) {
-        let fields = fields.iter().take(MAX_FIELDS);
-        self.logs.push(LogLine {
-            level,
-            message: cut(message, MAX_MESSAGE_BYTES),
-            fields: fields
-                .map(|(name, value)| (cut(name, MAX_FIELD_BYTES), cut(value, MAX_FIELD_BYTES)))
-                .collect(),
-        });
     }
 }
 
@@ -467,8 +431,4 @@ fn is_passed_on(name: &str) -> bool {
 
 fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn cut(text: &str, bytes: usize) -> String {
-    text[..text.floor_char_boundary(bytes)].to_owned()
 }

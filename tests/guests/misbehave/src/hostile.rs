@@ -19,9 +19,8 @@ pub fn run(call: &Call) -> Option<Result<Reply>> {
         "spin" => spin(),
         "spin-ms" => spin_ms(call),
         "allocate" => allocate(),
-        "recurse" => Ok(Reply::text(recurse(
-            number_or(call, u64::MAX).unwrap_or(u64::MAX),
-        ))),
+        "recurse" => Ok(Reply::text(recurse(black_box(4), black_box(2)))),
+        "recurse-with-frames" => Ok(Reply::text(recurse_with_frames(black_box(u64::MAX)))),
         "out-of-bounds" => Ok(Reply::text(call.payload()[black_box(usize::MAX)])),
         "flood-log" => flood_log(call),
         "flood-stderr" => flood_stderr(call),
@@ -71,13 +70,23 @@ fn allocate() -> Result<Reply> {
     }
 }
 
-/// Calls itself `depth` times, with a frame that no optimiser can drop.
-fn recurse(depth: u64) -> u64 {
+/// Ackermann's function: recursion that no optimiser makes a loop of, without frames in memory, so that it is the host's
+/// stack for WebAssembly that ends.
+fn recurse(m: u64, n: u64) -> u64 {
+    match (m, n) {
+        (0, n) => n + 1,
+        (m, 0) => recurse(m - 1, 1),
+        (m, n) => recurse(m - 1, recurse(m, n - 1)),
+    }
+}
+
+/// Recursion with large frames, so that the stack in the guest's own memory ends first. It traps as an access out of bounds.
+fn recurse_with_frames(depth: u64) -> u64 {
     let frame = black_box([depth; 64]);
     if depth == 0 {
         0
     } else {
-        black_box(recurse(depth - 1)) + black_box(frame)[0] % 2
+        black_box(recurse_with_frames(depth - 1)) + black_box(frame)[0] % 2
     }
 }
 
