@@ -3,6 +3,7 @@
 //! N SlateDB databases ("shards") in one object-store bucket; the logic of each shard is a WebAssembly component, or
 //! native Rust, that gets the shard's database and a durability notifier.
 
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod db;
