@@ -89,7 +89,9 @@ pub enum Error {
     /// The data has another merge operator, or none, or one that is not configured.
     #[error(
         "the data at {location} was created with {}, and this node is configured with {}. The operator gives stored operands their meaning, so it is fixed when the data is created: configure {}, or use another path for a new cluster",
-        operator(found), operator(wanted), operator(found)
+        operator(found),
+        operator(wanted),
+        operator(found)
     )]
     MergeOperator {
         /// The record, with its store.
@@ -100,7 +102,9 @@ pub enum Error {
         wanted: Option<String>,
     },
     /// Keys are assigned to shards in another way.
-    #[error("the data at {location} assigns keys to shards by {found:?}; this build knows {HASH:?} alone")]
+    #[error(
+        "the data at {location} assigns keys to shards by {found:?}; this build knows {HASH:?} alone"
+    )]
     Hash {
         /// The record, with its store.
         location: String,
@@ -108,7 +112,9 @@ pub enum Error {
         found: String,
     },
     /// A newer build wrote the record.
-    #[error("the data at {location} has format version {found}; this build reads up to {VERSION}. Use a newer build of Quarry")]
+    #[error(
+        "the data at {location} has format version {found}; this build reads up to {VERSION}. Use a newer build of Quarry"
+    )]
     Newer {
         /// The record, with its store.
         location: String,
@@ -116,7 +122,9 @@ pub enum Error {
         found: u64,
     },
     /// The record makes no sense.
-    #[error("{location} is not a valid cluster record: {problem}. Restore it from a backup; do not delete it while there is data under the path")]
+    #[error(
+        "{location} is not a valid cluster record: {problem}. Restore it from a backup; do not delete it while there is data under the path"
+    )]
     Invalid {
         /// The record, with its store.
         location: String,
@@ -200,13 +208,23 @@ impl std::fmt::Display for Place<'_> {
 
 impl<'a> Place<'a> {
     fn new(store: &'a Store, path: &str) -> Self {
-        Self { store, key: store.path(&format!("{path}/_quarry/cluster.json")) }
+        Self {
+            store,
+            key: store.path(&format!("{path}/_quarry/cluster.json")),
+        }
     }
 
     async fn create(&self, record: &ClusterRecord) -> object_store::Result<()> {
-        let body = serde_json::to_vec_pretty(record)
-            .map_err(|error| object_store::Error::Generic { store: "record", source: error.into() })?;
-        self.store.objects().put_opts(&self.key, body.into(), PutOptions::from(PutMode::Create)).await.map(|_| ())
+        let body =
+            serde_json::to_vec_pretty(record).map_err(|error| object_store::Error::Generic {
+                store: "record",
+                source: error.into(),
+            })?;
+        self.store
+            .objects()
+            .put_opts(&self.key, body.into(), PutOptions::from(PutMode::Create))
+            .await
+            .map(|_| ())
     }
 
     async fn read(&self) -> Result<Option<ClusterRecord>, Error> {
@@ -216,15 +234,23 @@ impl<'a> Place<'a> {
         };
         let size = result.meta.size;
         if size > MAX_BYTES {
-            return Err(self.invalid(format!("it has {size} bytes, more than the limit of {MAX_BYTES}")));
+            return Err(self.invalid(format!(
+                "it has {size} bytes, more than the limit of {MAX_BYTES}"
+            )));
         }
         // The size is the store's word; the body is bounded all the same.
         let mut body = Vec::new();
         let mut pieces = result.into_stream();
-        while let Some(piece) = pieces.try_next().await.map_err(|source| self.error("read", source))? {
+        while let Some(piece) = pieces
+            .try_next()
+            .await
+            .map_err(|source| self.error("read", source))?
+        {
             body.extend_from_slice(&piece);
             if body.len() as u64 > MAX_BYTES {
-                return Err(self.invalid(format!("its body is longer than the limit of {MAX_BYTES} bytes")));
+                return Err(self.invalid(format!(
+                    "its body is longer than the limit of {MAX_BYTES} bytes"
+                )));
             }
         }
         self.parse(&Bytes::from(body)).map(Some)
@@ -236,20 +262,39 @@ impl<'a> Place<'a> {
         struct Version {
             version: u64,
         }
-        let Version { version } = serde_json::from_slice(body).map_err(|error| self.invalid(error.to_string()))?;
+        let Version { version } =
+            serde_json::from_slice(body).map_err(|error| self.invalid(error.to_string()))?;
         if version > u64::from(VERSION) {
-            return Err(Error::Newer { location: self.to_string(), found: version });
+            return Err(Error::Newer {
+                location: self.to_string(),
+                found: version,
+            });
         }
-        let record: ClusterRecord = serde_json::from_slice(body).map_err(|error| self.invalid(error.to_string()))?;
-        let texts = [Some(&record.hash), record.merge_operator.as_ref(), Some(&record.nonce)];
-        if let Some(text) = texts.into_iter().flatten().find(|text| text.is_empty() || text.len() > MAX_TEXT) {
-            return Err(self.invalid(format!("a text in it has {} bytes; valid are 1 to {MAX_TEXT}", text.len())));
+        let record: ClusterRecord =
+            serde_json::from_slice(body).map_err(|error| self.invalid(error.to_string()))?;
+        let texts = [
+            Some(&record.hash),
+            record.merge_operator.as_ref(),
+            Some(&record.nonce),
+        ];
+        if let Some(text) = texts
+            .into_iter()
+            .flatten()
+            .find(|text| text.is_empty() || text.len() > MAX_TEXT)
+        {
+            return Err(self.invalid(format!(
+                "a text in it has {} bytes; valid are 1 to {MAX_TEXT}",
+                text.len()
+            )));
         }
         if record.version == 0 {
             return Err(self.invalid("version 0 does not exist".to_owned()));
         }
         if !(1..=MAX_SHARDS).contains(&record.shards) {
-            return Err(self.invalid(format!("{} shards; valid are 1 to {MAX_SHARDS}", record.shards)));
+            return Err(self.invalid(format!(
+                "{} shards; valid are 1 to {MAX_SHARDS}",
+                record.shards
+            )));
         }
         Ok(record)
     }
@@ -257,39 +302,64 @@ impl<'a> Place<'a> {
     fn check(&self, found: ClusterRecord, wanted: &Wanted) -> Result<ClusterRecord, Error> {
         let location = self.to_string();
         if found.hash != HASH {
-            return Err(Error::Hash { location, found: found.hash });
+            return Err(Error::Hash {
+                location,
+                found: found.hash,
+            });
         }
         if found.shards != wanted.shards {
-            return Err(Error::Shards { location, found: found.shards, wanted: wanted.shards });
+            return Err(Error::Shards {
+                location,
+                found: found.shards,
+                wanted: wanted.shards,
+            });
         }
         if found.merge_operator != wanted.merge_operator {
             let wanted = wanted.merge_operator.clone();
-            return Err(Error::MergeOperator { location, found: found.merge_operator, wanted });
+            return Err(Error::MergeOperator {
+                location,
+                found: found.merge_operator,
+                wanted,
+            });
         }
         Ok(found)
     }
 
     fn invalid(&self, problem: String) -> Error {
-        Error::Invalid { location: self.to_string(), problem }
+        Error::Invalid {
+            location: self.to_string(),
+            problem,
+        }
     }
 
     fn error(&self, action: &'static str, source: object_store::Error) -> Error {
-        Error::Store { action, location: self.to_string(), source }
+        Error::Store {
+            action,
+            location: self.to_string(),
+            source,
+        }
     }
 }
 
 fn check_wanted(wanted: &Wanted) -> Result<(), Error> {
     if !(1..=MAX_SHARDS).contains(&wanted.shards) {
-        return Err(Error::ShardsOutOfRange { shards: wanted.shards });
+        return Err(Error::ShardsOutOfRange {
+            shards: wanted.shards,
+        });
     }
     match &wanted.merge_operator {
-        Some(name) if name.is_empty() || name.len() > MAX_TEXT => Err(Error::OperatorName { length: name.len() }),
+        Some(name) if name.is_empty() || name.len() > MAX_TEXT => {
+            Err(Error::OperatorName { length: name.len() })
+        }
         _ => Ok(()),
     }
 }
 
 fn operator(name: &Option<String>) -> String {
-    name.as_ref().map_or_else(|| "no merge operator".to_owned(), |name| format!("merge operator {name:?}"))
+    name.as_ref().map_or_else(
+        || "no merge operator".to_owned(),
+        |name| format!("merge operator {name:?}"),
+    )
 }
 
 #[cfg(test)]

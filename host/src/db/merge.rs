@@ -21,7 +21,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use slatedb::{MergeOperator, MergeOperatorError};
 
 /// The operators' names.
-pub const NAMES: [&str; 6] = ["u64-add", "u64-max", "i64-add", "i64-max", "i64-min", "append"];
+pub const NAMES: [&str; 6] = [
+    "u64-add", "u64-max", "i64-add", "i64-max", "i64-min", "append",
+];
 
 /// The longest result of `append`, in bytes. What would grow beyond it keeps what it has and fails the merge.
 pub const MAX_APPENDED: usize = 16 * 1024 * 1024;
@@ -51,11 +53,14 @@ pub fn operator(name: &str) -> Result<Arc<dyn MergeOperator + Send + Sync>, Erro
 /// A text for the caller that says what the operator takes, for an operand of the wrong length or an unknown operator.
 pub fn check_operand(name: &str, operand: &[u8]) -> Result<(), String> {
     match kind(name).map_err(|error| error.to_string())? {
-        Kind::Append if operand.len() > MAX_APPENDED => {
-            Err(format!("the operand of append has {} bytes, more than the limit of {MAX_APPENDED}", operand.len()))
-        }
+        Kind::Append if operand.len() > MAX_APPENDED => Err(format!(
+            "the operand of append has {} bytes, more than the limit of {MAX_APPENDED}",
+            operand.len()
+        )),
         Kind::Append => Ok(()),
-        _ => number(operand).map(|_| ()).map_err(|length| wrong_length(name, "operand", length)),
+        _ => number(operand)
+            .map(|_| ())
+            .map_err(|length| wrong_length(name, "operand", length)),
     }
 }
 
@@ -77,7 +82,11 @@ fn kind(name: &str) -> Result<Kind, Error> {
         "i64-max" => Kind::I64Max,
         "i64-min" => Kind::I64Min,
         "append" => Kind::Append,
-        _ => return Err(Error { name: name.chars().take(64).collect() }),
+        _ => {
+            return Err(Error {
+                name: name.chars().take(64).collect(),
+            });
+        }
     })
 }
 
@@ -87,8 +96,12 @@ impl Kind {
     }
 
     fn join(self, a: [u8; 8], b: [u8; 8]) -> [u8; 8] {
-        let unsigned = |join: fn(u64, u64) -> u64| join(u64::from_le_bytes(a), u64::from_le_bytes(b)).to_le_bytes();
-        let signed = |join: fn(i64, i64) -> i64| join(i64::from_le_bytes(a), i64::from_le_bytes(b)).to_le_bytes();
+        let unsigned = |join: fn(u64, u64) -> u64| {
+            join(u64::from_le_bytes(a), u64::from_le_bytes(b)).to_le_bytes()
+        };
+        let signed = |join: fn(i64, i64) -> i64| {
+            join(i64::from_le_bytes(a), i64::from_le_bytes(b)).to_le_bytes()
+        };
         match self {
             Self::U64Add | Self::Append => unsigned(u64::wrapping_add),
             Self::U64Max => unsigned(u64::max),
@@ -98,38 +111,67 @@ impl Kind {
         }
     }
 
-    fn append<'a>(existing: Option<&'a Bytes>, operands: impl Iterator<Item = &'a Bytes> + Clone) -> Result<Bytes, String> {
+    fn append<'a>(
+        existing: Option<&'a Bytes>,
+        operands: impl Iterator<Item = &'a Bytes> + Clone,
+    ) -> Result<Bytes, String> {
         let pieces = existing.into_iter().chain(operands);
-        let length = pieces.clone().fold(0usize, |length, piece| length.saturating_add(piece.len()));
+        let length = pieces
+            .clone()
+            .fold(0usize, |length, piece| length.saturating_add(piece.len()));
         if length > MAX_APPENDED {
-            return Err(format!("the value would grow to {length} bytes by append, more than the limit of {MAX_APPENDED}"));
+            return Err(format!(
+                "the value would grow to {length} bytes by append, more than the limit of {MAX_APPENDED}"
+            ));
         }
         let mut joined = BytesMut::with_capacity(length);
         pieces.for_each(|piece| joined.put_slice(piece));
         Ok(joined.freeze())
     }
 
-    fn merge_all(self, existing: Option<&Bytes>, operands: &[Bytes]) -> Result<Bytes, MergeOperatorError> {
+    fn merge_all(
+        self,
+        existing: Option<&Bytes>,
+        operands: &[Bytes],
+    ) -> Result<Bytes, MergeOperatorError> {
         let callback = |message| MergeOperatorError::Callback { message };
         if self == Self::Append {
             return Self::append(existing, operands.iter()).map_err(callback);
         }
-        let named = |what, bytes: &Bytes| number(bytes).map_err(|length| callback(wrong_length(self.name(), what, length)));
-        let start = existing.map(|value| named("existing value", value)).transpose()?;
+        let named = |what, bytes: &Bytes| {
+            number(bytes).map_err(|length| callback(wrong_length(self.name(), what, length)))
+        };
+        let start = existing
+            .map(|value| named("existing value", value))
+            .transpose()?;
         let joined = operands.iter().try_fold(start, |joined, operand| {
             let operand = named("operand", operand)?;
-            Ok(Some(joined.map_or(operand, |joined| self.join(joined, operand))))
+            Ok(Some(
+                joined.map_or(operand, |joined| self.join(joined, operand)),
+            ))
         })?;
-        joined.map(|joined| Bytes::copy_from_slice(&joined)).ok_or(MergeOperatorError::EmptyBatch)
+        joined
+            .map(|joined| Bytes::copy_from_slice(&joined))
+            .ok_or(MergeOperatorError::EmptyBatch)
     }
 }
 
 impl MergeOperator for Kind {
-    fn merge(&self, _key: &Bytes, existing: Option<Bytes>, operand: Bytes) -> Result<Bytes, MergeOperatorError> {
+    fn merge(
+        &self,
+        _key: &Bytes,
+        existing: Option<Bytes>,
+        operand: Bytes,
+    ) -> Result<Bytes, MergeOperatorError> {
         self.merge_all(existing.as_ref(), std::slice::from_ref(&operand))
     }
 
-    fn merge_batch(&self, _key: &Bytes, existing: Option<Bytes>, operands: &[Bytes]) -> Result<Bytes, MergeOperatorError> {
+    fn merge_batch(
+        &self,
+        _key: &Bytes,
+        existing: Option<Bytes>,
+        operands: &[Bytes],
+    ) -> Result<Bytes, MergeOperatorError> {
         if existing.is_none() && operands.is_empty() {
             return Err(MergeOperatorError::EmptyBatch);
         }
@@ -142,7 +184,9 @@ fn number(bytes: &[u8]) -> Result<[u8; 8], usize> {
 }
 
 fn wrong_length(name: &str, what: &str, length: usize) -> String {
-    format!("the {what} of merge operator {name} has {length} bytes; it has to be a little-endian 64-bit number, 8 bytes")
+    format!(
+        "the {what} of merge operator {name} has {length} bytes; it has to be a little-endian 64-bit number, 8 bytes"
+    )
 }
 
 #[cfg(test)]
@@ -150,11 +194,15 @@ mod tests {
     use super::*;
 
     fn merge(name: &str, existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>, String> {
-        let operands: Vec<Bytes> = operands.iter().map(|operand| Bytes::copy_from_slice(operand)).collect();
+        let operands: Vec<Bytes> = operands
+            .iter()
+            .map(|operand| Bytes::copy_from_slice(operand))
+            .collect();
         let existing = existing.map(Bytes::copy_from_slice);
         let operator = operator(name).map_err(|error| error.to_string())?;
         let all = operator.merge_batch(&Bytes::from_static(b"k"), existing, &operands);
-        all.map(|value| value.to_vec()).map_err(|error| error.to_string())
+        all.map(|value| value.to_vec())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -166,27 +214,55 @@ mod tests {
             ("u64-add", Some(plus(1)), vec![plus(2), plus(3)], plus(6)),
             ("u64-add", Some(plus(u64::MAX)), vec![plus(2)], plus(1)),
             ("u64-max", None, vec![plus(3), plus(9), plus(4)], plus(9)),
-            ("u64-max", Some(plus(u64::MAX)), vec![plus(0)], plus(u64::MAX)),
+            (
+                "u64-max",
+                Some(plus(u64::MAX)),
+                vec![plus(0)],
+                plus(u64::MAX),
+            ),
             ("i64-add", Some(minus(-5)), vec![minus(2)], minus(-3)),
-            ("i64-add", Some(minus(i64::MIN)), vec![minus(-1)], minus(i64::MAX)),
+            (
+                "i64-add",
+                Some(minus(i64::MIN)),
+                vec![minus(-1)],
+                minus(i64::MAX),
+            ),
             ("i64-max", None, vec![minus(-7), minus(-3)], minus(-3)),
-            ("i64-min", Some(minus(2)), vec![minus(-3), minus(5)], minus(-3)),
+            (
+                "i64-min",
+                Some(minus(2)),
+                vec![minus(-3), minus(5)],
+                minus(-3),
+            ),
             ("i64-min", None, vec![minus(5)], minus(5)),
         ] {
             let operands: Vec<&[u8]> = operands.iter().map(|operand| &operand[..]).collect();
             let existing = existing.as_ref().map(|existing| &existing[..]);
-            assert_eq!(merge(name, existing, &operands), Ok(expected.to_vec()), "{name} {existing:?} {operands:?}");
+            assert_eq!(
+                merge(name, existing, &operands),
+                Ok(expected.to_vec()),
+                "{name} {existing:?} {operands:?}"
+            );
         }
     }
 
     #[test]
     fn appends_in_order() {
-        assert_eq!(merge("append", Some(b"a"), &[b"", b"bc", b"d"]), Ok(b"abcd".to_vec()));
+        assert_eq!(
+            merge("append", Some(b"a"), &[b"", b"bc", b"d"]),
+            Ok(b"abcd".to_vec())
+        );
         assert_eq!(merge("append", None, &[b"x"]), Ok(b"x".to_vec()));
         let big = vec![0; MAX_APPENDED];
-        assert_eq!(merge("append", None, &[&big]).map(|value| value.len()), Ok(MAX_APPENDED));
+        assert_eq!(
+            merge("append", None, &[&big]).map(|value| value.len()),
+            Ok(MAX_APPENDED)
+        );
         let error = merge("append", Some(b"1"), &[&big]).expect_err("too long");
-        assert!(error.contains("16777217") && error.contains("16777216"), "{error}");
+        assert!(
+            error.contains("16777217") && error.contains("16777216"),
+            "{error}"
+        );
     }
 
     /// SlateDB merges in batches, and merges results again: grouping must not matter.
@@ -195,16 +271,30 @@ mod tests {
         let seed: u64 = rand::random();
         let mut state = seed;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             state.to_le_bytes()
         };
         for name in NAMES {
             for _ in 0..100 {
                 let (a, b, c) = (next(), next(), next());
-                let left = merge(name, Some(&merge(name, Some(&a), &[&b]).expect("left")), &[&c]);
-                let right = merge(name, Some(&a), &[&merge(name, Some(&b), &[&c]).expect("right")]);
+                let left = merge(
+                    name,
+                    Some(&merge(name, Some(&a), &[&b]).expect("left")),
+                    &[&c],
+                );
+                let right = merge(
+                    name,
+                    Some(&a),
+                    &[&merge(name, Some(&b), &[&c]).expect("right")],
+                );
                 assert_eq!(left, right, "{name}, seed {seed}");
-                assert_eq!(left, merge(name, Some(&a), &[&b, &c]), "{name}, seed {seed}");
+                assert_eq!(
+                    left,
+                    merge(name, Some(&a), &[&b, &c]),
+                    "{name}, seed {seed}"
+                );
                 let no_base = merge(name, None, &[&a, &b, &c]);
                 assert_eq!(left, no_base, "{name}, seed {seed}");
             }
@@ -218,9 +308,16 @@ mod tests {
                 let expected = format!("has {} bytes", operand.len());
                 let error = check_operand(name, operand).expect_err("operand");
                 assert!(error.contains(&expected) && error.contains(name), "{error}");
-                assert!(merge(name, None, &[operand]).expect_err("merge").contains(&expected));
+                assert!(
+                    merge(name, None, &[operand])
+                        .expect_err("merge")
+                        .contains(&expected)
+                );
                 let value = merge(name, Some(operand), &[b"12345678"]).expect_err("value");
-                assert!(value.contains("existing value") && value.contains(&expected), "{value}");
+                assert!(
+                    value.contains("existing value") && value.contains(&expected),
+                    "{value}"
+                );
             }
             assert_eq!(check_operand(name, b"12345678"), Ok(()));
         }
@@ -233,16 +330,26 @@ mod tests {
     fn an_empty_batch_is_an_error_without_a_value() {
         for name in NAMES {
             assert!(merge(name, None, &[]).is_err(), "{name}");
-            assert_eq!(merge(name, Some(b"12345678"), &[]), Ok(b"12345678".to_vec()), "{name}");
+            assert_eq!(
+                merge(name, Some(b"12345678"), &[]),
+                Ok(b"12345678".to_vec()),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn unknown_names_list_the_valid_ones() {
         let error = merge("u64-sum", None, &[]).expect_err("unknown");
-        assert!(error.contains("u64-sum") && NAMES.iter().all(|name| error.contains(name)), "{error}");
+        assert!(
+            error.contains("u64-sum") && NAMES.iter().all(|name| error.contains(name)),
+            "{error}"
+        );
         for (at, name) in NAMES.iter().enumerate() {
-            assert_eq!(kind(name).map(|kind| (kind as usize, kind.name())), Ok((at, *name)));
+            assert_eq!(
+                kind(name).map(|kind| (kind as usize, kind.name())),
+                Ok((at, *name))
+            );
         }
     }
 }

@@ -13,8 +13,9 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    Attributes, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    Attributes, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result, UploadPart,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -84,7 +85,13 @@ impl Rule {
     /// A fault that strikes every call until the rules are cleared.
     #[must_use]
     pub fn new(fault: Fault) -> Self {
-        Self { fault, op: None, path: String::new(), probability: 1.0, left: None }
+        Self {
+            fault,
+            op: None,
+            path: String::new(),
+            probability: 1.0,
+            left: None,
+        }
     }
 
     /// Only on this operation.
@@ -132,12 +139,22 @@ struct Shared {
 impl Faults {
     /// Adds a rule. Rules apply together.
     pub fn add(&self, rule: Rule) {
-        self.0.rules.lock().unwrap_or_else(PoisonError::into_inner).0.push(rule);
+        self.0
+            .rules
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .push(rule);
     }
 
     /// Removes all rules and lets go of hanging calls.
     pub fn clear(&self) {
-        self.0.rules.lock().unwrap_or_else(PoisonError::into_inner).0.clear();
+        self.0
+            .rules
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .clear();
         self.0.cleared.send_modify(|clears| *clears += 1);
     }
 
@@ -166,13 +183,17 @@ impl Faults {
         let (rules, random) = &mut *rules;
         let mut faults = Vec::new();
         for rule in rules.iter_mut() {
-            let meant = rule.op.is_none_or(|meant| meant == op) && path.contains(&rule.path) && rule.left != Some(0);
+            let meant = rule.op.is_none_or(|meant| meant == op)
+                && path.contains(&rule.path)
+                && rule.left != Some(0);
             if meant && random.random_bool(rule.probability) {
                 rule.left = rule.left.map(|left| left - 1);
                 faults.push(rule.fault);
             }
         }
-        self.0.struck.fetch_add(faults.len() as u64, Ordering::Relaxed);
+        self.0
+            .struck
+            .fetch_add(faults.len() as u64, Ordering::Relaxed);
         faults
     }
 
@@ -190,10 +211,15 @@ impl Faults {
                 Fault::FailBefore => return Err(broken(path, "the request was not sent")),
                 Fault::PermissionDenied => {
                     let source = "403 AccessDenied (injected)".into();
-                    return Err(object_store::Error::PermissionDenied { path: path.to_owned(), source });
+                    return Err(object_store::Error::PermissionDenied {
+                        path: path.to_owned(),
+                        source,
+                    });
                 }
                 Fault::ReadOnly if writes => return Err(broken(path, "read-only file system")),
-                Fault::DiskFull if op == Op::Put => return Err(broken(path, "no space left on device")),
+                Fault::DiskFull if op == Op::Put => {
+                    return Err(broken(path, "no space left on device"));
+                }
                 _ => {}
             }
         }
@@ -220,7 +246,8 @@ impl<'a> Hanging<'a> {
 
 impl Drop for Hanging<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|hanging| *hanging = hanging.saturating_sub(1));
+        self.0
+            .send_modify(|hanging| *hanging = hanging.saturating_sub(1));
     }
 }
 
@@ -274,15 +301,25 @@ impl fmt::Display for FaultStore {
 
 #[async_trait]
 impl ObjectStore for FaultStore {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, mut options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
         let faults = self.faults.before(Op::Put, location.as_ref()).await?;
         let has = |fault| faults.contains(&fault);
         match options.mode {
-            PutMode::Create if has(Fault::SecondCreateAccepted) => options.mode = PutMode::Overwrite,
+            PutMode::Create if has(Fault::SecondCreateAccepted) => {
+                options.mode = PutMode::Overwrite
+            }
             PutMode::Update(_) if has(Fault::IgnoreIfMatch) => options.mode = PutMode::Overwrite,
             PutMode::Update(_) if has(Fault::RefuseIfMatch) => {
                 let source = "412 PreconditionFailed (injected)".into();
-                return Err(object_store::Error::Precondition { path: location.to_string(), source });
+                return Err(object_store::Error::Precondition {
+                    path: location.to_string(),
+                    source,
+                });
             }
             _ => {}
         }
@@ -300,8 +337,16 @@ impl ObjectStore for FaultStore {
     ) -> Result<Box<dyn MultipartUpload>> {
         let faults = self.faults.before(Op::Put, location.as_ref()).await?;
         let inner = self.inner.put_multipart_opts(location, options).await?;
-        let upload = Upload { inner, faults: self.faults.clone(), location: location.clone() };
-        after(&faults, location, Box::new(upload) as Box<dyn MultipartUpload>)
+        let upload = Upload {
+            inner,
+            faults: self.faults.clone(),
+            location: location.clone(),
+        };
+        after(
+            &faults,
+            location,
+            Box::new(upload) as Box<dyn MultipartUpload>,
+        )
     }
 
     async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
@@ -318,7 +363,10 @@ impl ObjectStore for FaultStore {
         after(&faults, location, result)
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         let store = self.clone();
         locations
             .then(move |location| {
@@ -335,7 +383,11 @@ impl ObjectStore for FaultStore {
             let faults = store.faults.before(Op::List, path.as_ref()).await?;
             after(&faults, &path, ())?;
             let items = store.inner.list(prefix.as_ref());
-            let items = if faults.contains(&Fault::StaleList) { stream::empty().boxed() } else { items };
+            let items = if faults.contains(&Fault::StaleList) {
+                stream::empty().boxed()
+            } else {
+                items
+            };
             Ok::<_, object_store::Error>(items)
         })
         .try_flatten()
@@ -398,13 +450,19 @@ impl MultipartUpload for Upload {
 
 fn after<T>(faults: &[Fault], path: &Path, result: T) -> Result<T> {
     if faults.contains(&Fault::FailAfter) {
-        return Err(broken(path.as_ref(), "the reply was lost after the request took effect"));
+        return Err(broken(
+            path.as_ref(),
+            "the reply was lost after the request took effect",
+        ));
     }
     Ok(result)
 }
 
 fn broken(path: &str, what: &str) -> object_store::Error {
-    object_store::Error::Generic { store: "fault store", source: format!("{path}: {what} (injected)").into() }
+    object_store::Error::Generic {
+        store: "fault store",
+        source: format!("{path}: {what} (injected)").into(),
+    }
 }
 
 #[cfg(test)]

@@ -29,8 +29,9 @@ use futures::stream::BoxStream;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    CopyMode, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    CopyMode, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
+    Result,
 };
 
 mod staged;
@@ -104,7 +105,10 @@ impl FileStore {
         let folder = Folder::open(root)?;
         let local = LocalFileSystem::new_with_prefix(&folder.root)
             .map_err(|error| refused("open", &folder.root, io::Error::other(error)))?;
-        Ok(Self { local, folder: Arc::new(folder) })
+        Ok(Self {
+            local,
+            folder: Arc::new(folder),
+        })
     }
 
     /// The folder, as an absolute path without symbolic links.
@@ -114,7 +118,10 @@ impl FileStore {
     }
 
     fn target(&self, location: &Path) -> Result<Target> {
-        Ok(Target { file: self.local.path_to_filesystem(location)?, location: location.clone() })
+        Ok(Target {
+            file: self.local.path_to_filesystem(location)?,
+            location: location.clone(),
+        })
     }
 }
 
@@ -133,27 +140,46 @@ impl fmt::Display for FileStore {
 #[async_trait]
 impl ObjectStore for FileStore {
     /// A dropped call may still take effect: the disk's part of it cannot be called back.
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         let target = self.target(location)?;
         let folder = Arc::clone(&self.folder);
         blocking(move || folder.put(&target, &payload, &options.mode)).await
     }
 
-    async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         let target = self.target(location)?;
         let folder = Arc::clone(&self.folder);
-        blocking(move || Ok(Box::new(upload::Upload::start(folder, target)?) as Box<dyn MultipartUpload>)).await
+        blocking(move || {
+            Ok(Box::new(upload::Upload::start(folder, target)?) as Box<dyn MultipartUpload>)
+        })
+        .await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.local.get_opts(location, options).await
     }
 
-    async fn get_ranges(&self, location: &Path, ranges: &[std::ops::Range<u64>]) -> Result<Vec<bytes::Bytes>> {
+    async fn get_ranges(
+        &self,
+        location: &Path,
+        ranges: &[std::ops::Range<u64>],
+    ) -> Result<Vec<bytes::Bytes>> {
         self.local.get_ranges(location, ranges).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         let store = self.clone();
         let delete = move |location: Result<Path>| {
             let store = store.clone();
@@ -169,13 +195,19 @@ impl ObjectStore for FileStore {
         self.local.list(prefix)
     }
 
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
         self.local.list_with_offset(prefix, offset)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let mut result = self.local.list_with_delimiter(prefix).await?;
-        result.common_prefixes.retain(|prefix| prefix.filename() != Some(SCRATCH));
+        result
+            .common_prefixes
+            .retain(|prefix| prefix.filename() != Some(SCRATCH));
         Ok(result)
     }
 
@@ -214,7 +246,10 @@ impl Target {
     }
 
     fn stale(&self, detail: String) -> object_store::Error {
-        object_store::Error::Precondition { path: self.location.to_string(), source: detail.into() }
+        object_store::Error::Precondition {
+            path: self.location.to_string(),
+            source: detail.into(),
+        }
     }
 }
 
@@ -235,15 +270,22 @@ impl Folder {
         })?;
         let root = fs::canonicalize(root).map_err(|source| refused("open", root, source))?;
         let scratch = root.join(SCRATCH);
-        fs::create_dir_all(&scratch).map_err(|source| refused("create the folder", &scratch, source))?;
+        fs::create_dir_all(&scratch)
+            .map_err(|source| refused("create the folder", &scratch, source))?;
         // The folder itself may be new. That its parent may not be opened by us is no reason to refuse it.
         if let Some(parent) = root.parent() {
             let _ = sync_folder(parent);
         }
-        let folder = Self { root, scratch, known: Mutex::new(HashSet::new()) };
+        let folder = Self {
+            root,
+            scratch,
+            known: Mutex::new(HashSet::new()),
+        };
         staged::remove_stale(&folder.scratch)?;
         staged::check_file_system(&folder.root, &folder.scratch)?;
-        folder.lock_file("check").map_err(|source| refused("lock a file in", &folder.scratch, source))?;
+        folder
+            .lock_file("check")
+            .map_err(|source| refused("lock a file in", &folder.scratch, source))?;
         Ok(folder)
     }
 
@@ -252,25 +294,30 @@ impl Folder {
             // The one who is late learns it for the price of a stat. The check that counts is made under the lock.
             check(target, version.e_tag.as_deref())?;
         }
-        let staged = Staged::write(&self.scratch, payload).map_err(|error| failed("write", &target.file, error))?;
+        let staged = Staged::write(&self.scratch, payload)
+            .map_err(|error| failed("write", &target.file, error))?;
         self.publish(staged, target, mode)
     }
 
     /// Makes a staged file the object: flushed, then visible, then its directory entry flushed.
     fn publish(&self, staged: Staged, target: &Target, mode: &PutMode) -> Result<PutResult> {
-        staged.sync().map_err(|error| failed("flush", &target.file, error))?;
+        staged
+            .sync()
+            .map_err(|error| failed("flush", &target.file, error))?;
         self.ensure_folder(target.folder())?;
         let e_tag = match mode {
             PutMode::Create => {
-                let e_tag = staged.etag().map_err(|error| failed("read", &target.file, error))?;
-                self.retry_without_folder(target, || fs::hard_link(staged.path(), &target.file)).map_err(|source| {
-                    match source.kind() {
-                        io::ErrorKind::AlreadyExists => {
-                            object_store::Error::AlreadyExists { path: target.location.to_string(), source: source.into() }
-                        }
+                let e_tag = staged
+                    .etag()
+                    .map_err(|error| failed("read", &target.file, error))?;
+                self.retry_without_folder(target, || fs::hard_link(staged.path(), &target.file))
+                    .map_err(|source| match source.kind() {
+                        io::ErrorKind::AlreadyExists => object_store::Error::AlreadyExists {
+                            path: target.location.to_string(),
+                            source: source.into(),
+                        },
                         _ => failed("create", &target.file, source),
-                    }
-                })?;
+                    })?;
                 // Before the flush of the folder, which then carries both in one commit of the journal.
                 drop(staged);
                 e_tag
@@ -290,14 +337,20 @@ impl Folder {
                 e_tag
             }
         };
-        sync_folder(target.folder()).map_err(|error| failed("flush the folder of", &target.file, error))?;
-        Ok(PutResult { e_tag: Some(e_tag), version: None, extensions: Default::default() })
+        sync_folder(target.folder())
+            .map_err(|error| failed("flush the folder of", &target.file, error))?;
+        Ok(PutResult {
+            e_tag: Some(e_tag),
+            version: None,
+            extensions: Default::default(),
+        })
     }
 
     fn copy(&self, from: &Target, to: &Target, mode: CopyMode) -> Result<()> {
-        let mut source = File::open(&from.file).map_err(|error| failed("read", &from.file, error))?;
-        let staged =
-            Staged::copy(&self.scratch, &mut source).map_err(|error| failed("copy to", &to.file, error))?;
+        let mut source =
+            File::open(&from.file).map_err(|error| failed("read", &from.file, error))?;
+        let staged = Staged::copy(&self.scratch, &mut source)
+            .map_err(|error| failed("copy to", &to.file, error))?;
         let mode = match mode {
             CopyMode::Overwrite => PutMode::Overwrite,
             CopyMode::Create => PutMode::Create,
@@ -314,13 +367,18 @@ impl Folder {
     /// Waits for the lock that this object shares with a few others; it is free again when the file is dropped.
     fn lock(&self, location: &Path) -> Result<File> {
         let name = format!("lock-{:02}", fnv1a(location.as_ref().as_bytes()) % LOCKS);
-        self.lock_file(&name).map_err(|error| failed("lock", &self.scratch.join(name), error))
+        self.lock_file(&name)
+            .map_err(|error| failed("lock", &self.scratch.join(name), error))
     }
 
     fn lock_file(&self, name: &str) -> io::Result<File> {
         let path = self.scratch.join(format!("{name}#0"));
         // Opened anew for each use: the lock belongs to the open file, so threads exclude each other as processes do.
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)?;
         let start = crate::clock::now();
         let mut pause = Duration::from_micros(20);
         loop {
@@ -328,7 +386,9 @@ impl Folder {
                 Ok(()) => return Ok(file),
                 Err(fs::TryLockError::Error(error)) => return Err(error),
                 Err(fs::TryLockError::WouldBlock) if start.elapsed() > LOCK_WAIT => {
-                    let text = format!("another process has held it for {LOCK_WAIT:?}; is one stopped or stuck?");
+                    let text = format!(
+                        "another process has held it for {LOCK_WAIT:?}; is one stopped or stuck?"
+                    );
                     return Err(io::Error::new(io::ErrorKind::TimedOut, text));
                 }
                 Err(fs::TryLockError::WouldBlock) => {
@@ -342,11 +402,19 @@ impl Folder {
     /// Creates a folder and flushes the entries of it and of all above it, once per process: a folder made by someone else
     /// a moment ago may not have reached the disk yet.
     fn ensure_folder(&self, folder: &FsPath) -> Result<()> {
-        if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(folder) {
+        if self
+            .known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(folder)
+        {
             return Ok(());
         }
         fs::create_dir_all(folder).map_err(|error| failed("create the folder", folder, error))?;
-        for above in folder.ancestors().take_while(|above| above.starts_with(&self.root)) {
+        for above in folder
+            .ancestors()
+            .take_while(|above| above.starts_with(&self.root))
+        {
             sync_folder(above).map_err(|error| failed("flush the folder", above, error))?;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -358,11 +426,19 @@ impl Folder {
     }
 
     /// Tries again once when the folder was removed behind our back.
-    fn retry_without_folder(&self, target: &Target, mut act: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    fn retry_without_folder(
+        &self,
+        target: &Target,
+        mut act: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         match act() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(target.folder());
-                self.ensure_folder(target.folder()).map_err(io::Error::other)?;
+                self.known
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(target.folder());
+                self.ensure_folder(target.folder())
+                    .map_err(io::Error::other)?;
                 act()
             }
             done => done,
@@ -375,11 +451,17 @@ fn check(target: &Target, expected: Option<&str>) -> Result<fs::Metadata> {
     let Some(expected) = expected else {
         return Err(object_store::Error::Generic {
             store: "file",
-            source: format!("an update of {} names no etag to compare with", target.location).into(),
+            source: format!(
+                "an update of {} names no etag to compare with",
+                target.location
+            )
+            .into(),
         });
     };
     let Some(metadata) = metadata(target)? else {
-        return Err(target.stale(format!("expected etag {expected}, but there is no such object")));
+        return Err(target.stale(format!(
+            "expected etag {expected}, but there is no such object"
+        )));
     };
     let found = etag(&metadata);
     if found != expected {
@@ -401,7 +483,9 @@ fn sync_folder(folder: &FsPath) -> io::Result<()> {
 }
 
 /// Disk work belongs on threads that may block; outside a runtime the caller's own thread is one.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime.spawn_blocking(work).await?,
         Err(_) => work(),
@@ -415,18 +499,29 @@ fn failed(action: &'static str, path: &FsPath, source: io::Error) -> object_stor
     let source = Box::new(refused(action, path, source));
     match kind {
         io::ErrorKind::NotFound => object_store::Error::NotFound { path: name, source },
-        io::ErrorKind::PermissionDenied => object_store::Error::PermissionDenied { path: name, source },
-        _ => object_store::Error::Generic { store: "file", source },
+        io::ErrorKind::PermissionDenied => {
+            object_store::Error::PermissionDenied { path: name, source }
+        }
+        _ => object_store::Error::Generic {
+            store: "file",
+            source,
+        },
     }
 }
 
 fn refused(action: &'static str, path: &FsPath, source: io::Error) -> Error {
-    Error::Io { action, path: path.to_path_buf(), source }
+    Error::Io {
+        action,
+        path: path.to_path_buf(),
+        source,
+    }
 }
 
 /// The same in every process and every build, as all of them have to agree on the lock of an object.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

@@ -15,15 +15,18 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result, UploadPart,
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    UploadPart,
 };
 use slatedb_common::retry::NonRetryable;
 use tokio_util::sync::CancellationToken;
 
 /// The store was switched off. It is the source of every error after [`KillSwitch::kill`].
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the store was switched off for this user of it: {reason} (a request then in flight may still take effect)")]
+#[error(
+    "the store was switched off for this user of it: {reason} (a request then in flight may still take effect)"
+)]
 pub struct Killed {
     /// Why, as given to [`KillSwitch::kill`].
     pub reason: String,
@@ -56,8 +59,20 @@ impl Requests {
     /// All operations together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { put, upload, part, finish, get, head, delete, list, copy } = *self;
-        [put, upload, part, finish, get, head, delete, list, copy].iter().sum()
+        let Self {
+            put,
+            upload,
+            part,
+            finish,
+            get,
+            head,
+            delete,
+            list,
+            copy,
+        } = *self;
+        [put, upload, part, finish, get, head, delete, list, copy]
+            .iter()
+            .sum()
     }
 }
 
@@ -72,7 +87,10 @@ impl KillSwitch {
     /// Puts a switch around a store.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, state: Arc::default() }
+        Self {
+            inner,
+            state: Arc::default(),
+        }
     }
 
     /// Switches the store off for good. The first reason given is the one that errors show; a second kill changes nothing.
@@ -108,7 +126,12 @@ impl KillSwitch {
 
 impl fmt::Debug for KillSwitch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KillSwitch({}, killed: {})", self.inner, self.is_killed())
+        write!(
+            f,
+            "KillSwitch({}, killed: {})",
+            self.inner,
+            self.is_killed()
+        )
     }
 }
 
@@ -120,8 +143,18 @@ impl fmt::Display for KillSwitch {
 
 #[async_trait]
 impl ObjectStore for KillSwitch {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.state.run(|counts| &counts.put, self.inner.put_opts(location, payload, options)).await
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.state
+            .run(
+                |counts| &counts.put,
+                self.inner.put_opts(location, payload, options),
+            )
+            .await
     }
 
     async fn put_multipart_opts(
@@ -131,13 +164,19 @@ impl ObjectStore for KillSwitch {
     ) -> Result<Box<dyn MultipartUpload>> {
         let start = self.inner.put_multipart_opts(location, options);
         let inner = self.state.run(|counts| &counts.upload, start).await?;
-        Ok(Box::new(Upload { inner, state: Arc::clone(&self.state) }))
+        Ok(Box::new(Upload {
+            inner,
+            state: Arc::clone(&self.state),
+        }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let head = options.head;
         let get = self.inner.get_opts(location, options);
-        let mut result = self.state.run(|counts| if head { &counts.head } else { &counts.get }, get).await?;
+        let mut result = self
+            .state
+            .run(|counts| if head { &counts.head } else { &counts.get }, get)
+            .await?;
         if let GetResultPayload::Stream(body) = result.payload {
             result.payload = GetResultPayload::Stream(self.state.guard(body));
         }
@@ -145,13 +184,23 @@ impl ObjectStore for KillSwitch {
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.state.run(|counts| &counts.get, self.inner.get_ranges(location, ranges)).await
+        self.state
+            .run(
+                |counts| &counts.get,
+                self.inner.get_ranges(location, ranges),
+            )
+            .await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         let state = Arc::clone(&self.state);
         // What is killed takes no further path from the caller either.
-        let counted = locations.map(move |location| location.and_then(|path| state.count(|c| &c.delete).map(|()| path)));
+        let counted = locations.map(move |location| {
+            location.and_then(|path| state.count(|c| &c.delete).map(|()| path))
+        });
         self.state.guard(self.inner.delete_stream(counted.boxed()))
     }
 
@@ -162,23 +211,44 @@ impl ObjectStore for KillSwitch {
         }
     }
 
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
         match self.state.count(|counts| &counts.list) {
-            Ok(()) => self.state.guard(self.inner.list_with_offset(prefix, offset)),
+            Ok(()) => self
+                .state
+                .guard(self.inner.list_with_offset(prefix, offset)),
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.state.run(|counts| &counts.list, self.inner.list_with_delimiter(prefix)).await
+        self.state
+            .run(
+                |counts| &counts.list,
+                self.inner.list_with_delimiter(prefix),
+            )
+            .await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.state.run(|counts| &counts.copy, self.inner.copy_opts(from, to, options)).await
+        self.state
+            .run(
+                |counts| &counts.copy,
+                self.inner.copy_opts(from, to, options),
+            )
+            .await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.state.run(|counts| &counts.copy, self.inner.rename_opts(from, to, options)).await
+        self.state
+            .run(
+                |counts| &counts.copy,
+                self.inner.rename_opts(from, to, options),
+            )
+            .await
     }
 }
 
@@ -204,8 +274,13 @@ struct Counts {
 
 impl State {
     fn error(&self) -> object_store::Error {
-        let killed = Killed { reason: self.reason.get().cloned().unwrap_or_default() };
-        object_store::Error::Generic { store: "kill switch", source: Box::new(NonRetryable(Box::new(killed))) }
+        let killed = Killed {
+            reason: self.reason.get().cloned().unwrap_or_default(),
+        };
+        object_store::Error::Generic {
+            store: "kill switch",
+            source: Box::new(NonRetryable(Box::new(killed))),
+        }
     }
 
     /// Counts a request, unless the switch is off.
@@ -224,11 +299,17 @@ impl State {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         self.count(counter)?;
-        self.token.run_until_cancelled(call).await.unwrap_or_else(|| Err(self.error()))
+        self.token
+            .run_until_cancelled(call)
+            .await
+            .unwrap_or_else(|| Err(self.error()))
     }
 
     /// Ends a stream with the error when the switch is flipped.
-    fn guard<T: Send + 'static>(self: &Arc<Self>, items: BoxStream<'static, Result<T>>) -> BoxStream<'static, Result<T>> {
+    fn guard<T: Send + 'static>(
+        self: &Arc<Self>,
+        items: BoxStream<'static, Result<T>>,
+    ) -> BoxStream<'static, Result<T>> {
         let state = Arc::clone(self);
         stream::unfold(Some(items), move |items| {
             let state = Arc::clone(&state);
@@ -264,11 +345,15 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.state.run(|counts| &counts.finish, self.inner.complete()).await
+        self.state
+            .run(|counts| &counts.finish, self.inner.complete())
+            .await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.state.run(|counts| &counts.finish, self.inner.abort()).await
+        self.state
+            .run(|counts| &counts.finish, self.inner.abort())
+            .await
     }
 }
 

@@ -4,13 +4,21 @@
 const MAX_LENGTH: usize = 64;
 
 /// The candidate that takes the fewest edits, if they are few enough for a slip of the pen.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     if name.len() > MAX_LENGTH {
         return None;
     }
     let bound = (name.len() / 3).max(1);
-    let scored = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
-    scored.filter(|(edits, _)| *edits <= bound).min().map(|(_, candidate)| candidate)
+    let scored = candidates
+        .into_iter()
+        .map(|candidate| (distance(name, candidate), candidate));
+    scored
+        .filter(|(edits, _)| *edits <= bound)
+        .min()
+        .map(|(_, candidate)| candidate)
 }
 
 /// The number of letters to insert, delete or replace.
@@ -49,7 +57,13 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, edits) in [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("abc", "abc", 0), ("ü", "u", 1)] {
+        for (a, b, edits) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("abc", "abc", 0),
+            ("ü", "u", 1),
+        ] {
             assert_eq!(distance(a, b), edits, "{a} {b}");
             assert_eq!(distance(b, a), edits, "{b} {a}");
         }

@@ -98,7 +98,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("bucket", "the URL names the bucket"),
     ("bucket_name", "the URL names the bucket"),
     ("container_name", "the URL names the container"),
-    ("conditional_put", "leases and fencing rest on conditional puts, so they cannot be turned off or changed"),
+    (
+        "conditional_put",
+        "leases and fencing rest on conditional puts, so they cannot be turned off or changed",
+    ),
 ];
 
 /// Sets every option on the builder of a store's client, in the order of their names.
@@ -111,9 +114,19 @@ pub(super) fn apply<B, K: FromStr>(
     given.iter().try_fold(builder, |builder, (option, value)| {
         let name = option.to_ascii_lowercase();
         let key: K = name.parse().map_err(|_| unknown(kind, option))?;
-        let plain = name.strip_prefix("aws_").or(name.strip_prefix("google_")).or(name.strip_prefix("azure_"));
-        if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| plain.unwrap_or(&name) == *refused) {
-            return Err(Error::RefusedOption { option: option.clone(), kind, reason });
+        let plain = name
+            .strip_prefix("aws_")
+            .or(name.strip_prefix("google_"))
+            .or(name.strip_prefix("azure_"));
+        if let Some((_, reason)) = REFUSED
+            .iter()
+            .find(|(refused, _)| plain.unwrap_or(&name) == *refused)
+        {
+            return Err(Error::RefusedOption {
+                option: option.clone(),
+                kind,
+                reason,
+            });
         }
         Ok(set(builder, key, value))
     })
@@ -140,9 +153,16 @@ fn unknown(kind: StoreKind, option: &str) -> Error {
     } else if let Some(near) = nearest(&option.to_ascii_lowercase(), valid()) {
         format!("did you mean {near:?}?")
     } else {
-        format!("valid options are {}", valid().collect::<Vec<_>>().join(", "))
+        format!(
+            "valid options are {}",
+            valid().collect::<Vec<_>>().join(", ")
+        )
     };
-    Error::UnknownOption { option: option.chars().take(64).collect(), kind, hint }
+    Error::UnknownOption {
+        option: option.chars().take(64).collect(),
+        kind,
+        hint,
+    }
 }
 
 #[cfg(test)]

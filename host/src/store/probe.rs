@@ -11,8 +11,8 @@ use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult,
-    UpdateVersion,
+    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, PutResult, UpdateVersion,
 };
 use serde::Serialize;
 
@@ -83,7 +83,9 @@ impl ProbeReport {
     }
 
     fn failure(&self) -> Option<&Check> {
-        self.checks.iter().find(|check| check.outcome == Outcome::Failed)
+        self.checks
+            .iter()
+            .find(|check| check.outcome == Outcome::Failed)
     }
 }
 
@@ -91,14 +93,26 @@ impl ProbeReport {
 ///
 /// Costs about 25 requests. Never fails as a call: see [`ProbeReport::into_result`].
 pub async fn probe(store: &Store, path: &str, deadline: Duration) -> ProbeReport {
-    let scratch = store.path(&format!("{path}/_quarry/probe/{:032x}", rand::random::<u128>()));
-    let mut run = Run { store, scratch, checks: Vec::new(), current: "create", since: crate::clock::now() };
+    let scratch = store.path(&format!(
+        "{path}/_quarry/probe/{:032x}",
+        rand::random::<u128>()
+    ));
+    let mut run = Run {
+        store,
+        scratch,
+        checks: Vec::new(),
+        current: "create",
+        since: crate::clock::now(),
+    };
     if tokio::time::timeout(deadline, run.all()).await.is_err() {
         let detail = format!("no answer within the {deadline:?} that all checks together may take");
         run.record(Outcome::Failed, detail);
     }
     run.clean_up().await;
-    ProbeReport { store: store.to_string(), checks: run.checks }
+    ProbeReport {
+        store: store.to_string(),
+        checks: run.checks,
+    }
 }
 
 struct Run<'a> {
@@ -114,19 +128,11 @@ type Found = Result<String, String>;
 
 impl Run<'_> {
     async fn all(&mut self) {
-        self.begin("create");
-        let found = self.create().await;
-        let first = self.settle(found);
+        let first = self.check("create", Self::create).await;
         let Some(first) = first else { return };
-        self.begin("second create");
-        let found = self.second_create().await;
-        self.settle(found);
-        self.begin("racing creates");
-        let found = self.racing_creates().await;
-        self.settle(found);
-        self.begin("read back");
-        let found = self.read_back().await;
-        self.settle(found);
+        self.check("second create", Self::second_create).await;
+        self.check("racing creates", Self::racing_creates).await;
+        self.check("read back", Self::read_back).await;
         let seen = first.e_tag.clone();
         self.begin("conditional read");
         let found = self.conditional_read(seen).await;
@@ -143,16 +149,15 @@ impl Run<'_> {
             let found = self.stale_update(first.into()).await;
             self.end(found);
         }
-        self.begin("list");
-        let found = self.list().await;
-        self.settle(found);
-        self.begin("delete");
-        let found = self.delete().await;
-        self.settle(found);
+        self.check("list", Self::list).await;
+        self.check("delete", Self::delete).await;
     }
 
     async fn create(&self) -> Result<(String, PutResult), String> {
-        let result = self.put(&self.key("object"), "first", PutMode::Create).await.map_err(seen)?;
+        let result = self
+            .put(&self.key("object"), "first", PutMode::Create)
+            .await
+            .map_err(seen)?;
         Ok(("a new object was created".to_owned(), result))
     }
 
@@ -167,14 +172,28 @@ impl Run<'_> {
     async fn racing_creates(&self) -> Result<(String, ()), String> {
         let key = self.key("race");
         let bodies: Vec<String> = (0..RACERS).map(|racer| format!("racer {racer}")).collect();
-        let results = join_all(bodies.iter().map(|body| self.put(&key, body, PutMode::Create))).await;
-        let winners: Vec<&String> = bodies.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(body, _)| body).collect();
+        let results = join_all(
+            bodies
+                .iter()
+                .map(|body| self.put(&key, body, PutMode::Create)),
+        )
+        .await;
+        let winners: Vec<&String> = bodies
+            .iter()
+            .zip(&results)
+            .filter(|(_, result)| result.is_ok())
+            .map(|(body, _)| body)
+            .collect();
         let [winner] = winners[..] else {
             let error = results.iter().find_map(|result| match result {
                 Err(object_store::Error::AlreadyExists { .. }) | Ok(_) => None,
                 Err(error) => Some(format!(" ({error})")),
             });
-            return Err(format!("of {RACERS} creates at once {} succeeded instead of 1{}", winners.len(), error.unwrap_or_default()));
+            return Err(format!(
+                "of {RACERS} creates at once {} succeeded instead of 1{}",
+                winners.len(),
+                error.unwrap_or_default()
+            ));
         };
         let kept = self.get(&key).await.map_err(seen)?;
         if kept != winner.as_bytes() {
@@ -193,10 +212,18 @@ impl Run<'_> {
 
     async fn conditional_read(&self, e_tag: Option<String>) -> Found {
         let e_tag = e_tag.ok_or("a put returned no etag")?;
-        let options = GetOptions { if_none_match: Some(e_tag), ..GetOptions::default() };
+        let options = GetOptions {
+            if_none_match: Some(e_tag),
+            ..GetOptions::default()
+        };
         match self.objects().get_opts(&self.key("object"), options).await {
-            Err(object_store::Error::NotModified { .. }) => Ok("a read of an unchanged object was answered so".to_owned()),
-            Ok(_) => Err("a conditional read (If-None-Match) returned an object that had not changed".to_owned()),
+            Err(object_store::Error::NotModified { .. }) => {
+                Ok("a read of an unchanged object was answered so".to_owned())
+            }
+            Ok(_) => Err(
+                "a conditional read (If-None-Match) returned an object that had not changed"
+                    .to_owned(),
+            ),
             Err(error) => Err(seen(error)),
         }
     }
@@ -204,26 +231,54 @@ impl Run<'_> {
     async fn attributes(&self) -> (Outcome, String) {
         let mut attributes = Attributes::new();
         attributes.insert(Attribute::Metadata(ATTRIBUTE.into()), "probe".into());
-        let options = PutOptions { mode: PutMode::Create, attributes: attributes.clone(), ..PutOptions::default() };
-        let put = self.objects().put_opts(&self.key("attributes"), "attributes".into(), options).await;
+        let options = PutOptions {
+            mode: PutMode::Create,
+            attributes: attributes.clone(),
+            ..PutOptions::default()
+        };
+        let put = self
+            .objects()
+            .put_opts(&self.key("attributes"), "attributes".into(), options)
+            .await;
         let kept = match put {
-            Ok(_) => self.objects().get(&self.key("attributes")).await.map(|result| result.attributes),
+            Ok(_) => self
+                .objects()
+                .get(&self.key("attributes"))
+                .await
+                .map(|result| result.attributes),
             Err(error) => Err(error),
         };
         match kept {
-            Ok(kept) if kept.get(&Attribute::Metadata(ATTRIBUTE.into())) == attributes.get(&Attribute::Metadata(ATTRIBUTE.into())) => {
+            Ok(kept)
+                if kept.get(&Attribute::Metadata(ATTRIBUTE.into()))
+                    == attributes.get(&Attribute::Metadata(ATTRIBUTE.into())) =>
+            {
                 (Outcome::Passed, "user metadata is kept".to_owned())
             }
-            Ok(_) if self.store.kind() == StoreKind::File => {
-                (Outcome::Passed, "user metadata is not kept, and not needed where no reply can be lost".to_owned())
-            }
-            Ok(_) => (Outcome::Warned, format!("user metadata is not kept: {SPURIOUS}")),
-            Err(error) => (Outcome::Warned, format!("user metadata cannot be written or read ({error}): {SPURIOUS}")),
+            Ok(_) if self.store.kind() == StoreKind::File => (
+                Outcome::Passed,
+                "user metadata is not kept, and not needed where no reply can be lost".to_owned(),
+            ),
+            Ok(_) => (
+                Outcome::Warned,
+                format!("user metadata is not kept: {SPURIOUS}"),
+            ),
+            Err(error) => (
+                Outcome::Warned,
+                format!("user metadata cannot be written or read ({error}): {SPURIOUS}"),
+            ),
         }
     }
 
-    async fn update(&self, version: UpdateVersion, body: &'static str) -> Result<PutResult, String> {
-        match self.put(&self.key("object"), body, PutMode::Update(version)).await {
+    async fn update(
+        &self,
+        version: UpdateVersion,
+        body: &'static str,
+    ) -> Result<PutResult, String> {
+        match self
+            .put(&self.key("object"), body, PutMode::Update(version))
+            .await
+        {
             Ok(result) => Ok(result),
             Err(object_store::Error::Precondition { .. }) => {
                 Err("an update with the present etag (If-Match) was refused".to_owned())
@@ -242,7 +297,12 @@ impl Run<'_> {
 
     async fn list(&self) -> Result<(String, ()), String> {
         let key = self.key("object");
-        let found: Vec<_> = self.objects().list(Some(&self.scratch)).try_collect().await.map_err(seen)?;
+        let found: Vec<_> = self
+            .objects()
+            .list(Some(&self.scratch))
+            .try_collect()
+            .await
+            .map_err(seen)?;
         if !found.iter().any(|object| object.location == key) {
             return Err("a listing does not show an object written before".to_owned());
         }
@@ -253,7 +313,9 @@ impl Run<'_> {
         let key = self.key("object");
         self.objects().delete(&key).await.map_err(seen)?;
         match self.objects().get(&key).await {
-            Err(object_store::Error::NotFound { .. }) => Ok(("a deleted object is gone".to_owned(), ())),
+            Err(object_store::Error::NotFound { .. }) => {
+                Ok(("a deleted object is gone".to_owned(), ()))
+            }
             Ok(_) => Err("a deleted object can still be read".to_owned()),
             Err(error) => Err(seen(error)),
         }
@@ -269,15 +331,22 @@ impl Run<'_> {
 
     async fn put(&self, key: &Path, body: &str, mode: PutMode) -> object_store::Result<PutResult> {
         let payload = PutPayload::from(Bytes::copy_from_slice(body.as_bytes()));
-        self.objects().put_opts(key, payload, PutOptions::from(mode)).await
+        self.objects()
+            .put_opts(key, payload, PutOptions::from(mode))
+            .await
     }
 
     async fn get(&self, key: &Path) -> object_store::Result<Bytes> {
         self.objects().get(key).await?.bytes().await
     }
 
-    fn settle<T>(&mut self, found: Result<(String, T), String>) -> Option<T> {
-        let (found, value) = match found {
+    async fn check<T>(
+        &mut self,
+        name: &'static str,
+        check: impl AsyncFnOnce(&Self) -> Result<(String, T), String>,
+    ) -> Option<T> {
+        self.begin(name);
+        let (found, value) = match check(self).await {
             Ok((detail, value)) => (Ok(detail), Some(value)),
             Err(detail) => (Err(detail), None),
         };
@@ -298,20 +367,28 @@ impl Run<'_> {
     }
 
     fn record(&mut self, outcome: Outcome, detail: String) {
-        self.checks.push(Check { name: self.current, outcome, detail, took: self.since.elapsed() });
+        self.checks.push(Check {
+            name: self.current,
+            outcome,
+            detail,
+            took: self.since.elapsed(),
+        });
     }
 
     /// What stays behind when this fails is a few bytes under a name that nothing else uses.
     async fn clean_up(&self) {
         let keys = ["object", "race", "attributes"].map(|name| Ok(self.key(name)));
-        let deleted = self.objects().delete_stream(futures::stream::iter(keys).boxed());
+        let deleted = self
+            .objects()
+            .delete_stream(futures::stream::iter(keys).boxed());
         let _ = tokio::time::timeout(CLEAN_UP, deleted.for_each(|_| std::future::ready(()))).await;
     }
 }
 
 const CLEAN_UP: Duration = Duration::from_secs(1);
 
-const SPURIOUS: &str = "after a lost reply a shard may take its own write for another owner's and reopen";
+const SPURIOUS: &str =
+    "after a lost reply a shard may take its own write for another owner's and reopen";
 
 fn advice(check: &str) -> &'static str {
     match check {

@@ -28,8 +28,19 @@ impl Staged {
         loop {
             let (n, salt) = (NEXT.fetch_add(1, Ordering::Relaxed), rand::random::<u32>());
             let path = scratch.join(format!("{:x}-{n:x}-{salt:08x}#0", std::process::id()));
-            match File::options().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok(Self { file, path, renamed: AtomicBool::new(false) }),
+            match File::options()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(&path)
+            {
+                Ok(file) => {
+                    return Ok(Self {
+                        file,
+                        path,
+                        renamed: AtomicBool::new(false),
+                    });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -43,10 +54,15 @@ impl Staged {
             (None, _) => {}
             (Some(only), None) => staged.file.write_all(only)?,
             _ if payload.content_length() <= JOIN_BELOW => {
-                let joined: Vec<u8> = payload.iter().flat_map(|piece| piece.iter().copied()).collect();
+                let joined: Vec<u8> = payload
+                    .iter()
+                    .flat_map(|piece| piece.iter().copied())
+                    .collect();
                 staged.file.write_all(&joined)?;
             }
-            _ => payload.iter().try_for_each(|piece| staged.file.write_all(piece))?,
+            _ => payload
+                .iter()
+                .try_for_each(|piece| staged.file.write_all(piece))?,
         }
         Ok(staged)
     }
@@ -108,25 +124,40 @@ impl Drop for Staged {
 
 /// Exactly the etag that `LocalFileSystem` shows when it reads or lists the file (a test compares them).
 pub(super) fn etag(metadata: &Metadata) -> String {
-    format!("\"{:x}-{:x}-{:x}\"", metadata.ino(), etag_micros(metadata), metadata.len())
+    format!(
+        "\"{:x}-{:x}-{:x}\"",
+        metadata.ino(),
+        etag_micros(metadata),
+        metadata.len()
+    )
 }
 
 /// The part of the etag that is ours to choose: the modification time in microseconds since 1970.
 pub(super) fn etag_micros(metadata: &Metadata) -> u64 {
-    let since = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    let since = metadata
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
 }
 
 /// Removes temporary files whose process died long ago.
 pub(super) fn remove_stale(scratch: &Path) -> Result<(), Error> {
-    let entries = fs::read_dir(scratch).map_err(|source| refused("read the folder", scratch, source))?;
+    let entries =
+        fs::read_dir(scratch).map_err(|source| refused("read the folder", scratch, source))?;
     let now = u64::try_from(crate::clock::wall_ms()).unwrap_or(0);
     for entry in entries {
         let entry = entry.map_err(|source| refused("read the folder", scratch, source))?;
         let name = entry.file_name();
-        let temporary = name.to_str().is_some_and(|name| name.ends_with("#0") && !name.starts_with("lock-"));
+        let temporary = name
+            .to_str()
+            .is_some_and(|name| name.ends_with("#0") && !name.starts_with("lock-"));
         // Another process may remove it first.
-        let Ok(metadata) = entry.metadata() else { continue };
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
         let age = Duration::from_millis(now.saturating_sub(etag_micros(&metadata) / 1000));
         if temporary && metadata.is_file() && age > STALE_AFTER {
             let _ = fs::remove_file(entry.path());
@@ -137,16 +168,26 @@ pub(super) fn remove_stale(scratch: &Path) -> Result<(), Error> {
 
 /// Tries what the store relies on: hard links, and file times to the microsecond.
 pub(super) fn check_file_system(root: &Path, scratch: &Path) -> Result<(), Error> {
-    let staged = Staged::create(scratch).map_err(|source| refused("create a file in", scratch, source))?;
+    let staged =
+        Staged::create(scratch).map_err(|source| refused("create a file in", scratch, source))?;
     let odd = unique_micros() | 1;
-    staged.file.set_modified(at_micros(odd)).map_err(|source| refused("set the time of a file in", scratch, source))?;
-    let metadata = staged.file.metadata().map_err(|source| refused("read a file in", scratch, source))?;
+    staged
+        .file
+        .set_modified(at_micros(odd))
+        .map_err(|source| refused("set the time of a file in", scratch, source))?;
+    let metadata = staged
+        .file
+        .metadata()
+        .map_err(|source| refused("read a file in", scratch, source))?;
     if etag_micros(&metadata) != odd {
         return Err(Error::CoarseTimes(root.to_path_buf()));
     }
     let mut link = staged.path.clone().into_os_string();
     link.push("1");
-    fs::hard_link(&staged.path, &link).map_err(|source| Error::NoHardLinks { path: root.to_path_buf(), source })?;
+    fs::hard_link(&staged.path, &link).map_err(|source| Error::NoHardLinks {
+        path: root.to_path_buf(),
+        source,
+    })?;
     fs::remove_file(&link).map_err(|source| refused("delete a file in", scratch, source))
 }
 
@@ -157,9 +198,13 @@ fn at_micros(micros: u64) -> SystemTime {
 /// About now, and never twice the same in this process.
 fn unique_micros() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
-    let now = u64::try_from(crate::clock::wall_ms()).unwrap_or(0).saturating_mul(1000);
+    let now = u64::try_from(crate::clock::wall_ms())
+        .unwrap_or(0)
+        .saturating_mul(1000);
     let next = |last: u64| now.max(last.saturating_add(1));
-    match LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last))) {
+    match LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+        Some(next(last))
+    }) {
         Ok(last) | Err(last) => next(last),
     }
 }

@@ -21,12 +21,19 @@ pub(super) struct Upload {
 
 impl Upload {
     pub(super) fn start(folder: Arc<Folder>, target: Target) -> Result<Self> {
-        let staged = Staged::create(&folder.scratch).map_err(|error| failed("write", &target.file, error))?;
-        Ok(Self { folder, target, staged: Some(Arc::new(staged)), offset: 0 })
+        let staged = Staged::create(&folder.scratch)
+            .map_err(|error| failed("write", &target.file, error))?;
+        Ok(Self {
+            folder,
+            target,
+            staged: Some(Arc::new(staged)),
+            offset: 0,
+        })
     }
 
     fn ended(&self) -> object_store::Error {
-        let text = "the upload was completed or aborted before, or a part of it is still being written";
+        let text =
+            "the upload was completed or aborted before, or a part of it is still being written";
         failed("write", &self.target.file, io::Error::other(text))
     }
 }
@@ -36,14 +43,25 @@ impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let offset = self.offset;
         self.offset += data.content_length() as u64;
-        let (staged, file) = (self.staged.clone().ok_or_else(|| self.ended()), self.target.file.clone());
-        let write = move || staged?.write_at(&data, offset).map_err(|error| failed("write", &file, error));
+        let (staged, file) = (
+            self.staged.clone().ok_or_else(|| self.ended()),
+            self.target.file.clone(),
+        );
+        let write = move || {
+            staged?
+                .write_at(&data, offset)
+                .map_err(|error| failed("write", &file, error))
+        };
         blocking(write).boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
         // Parts hold a reference while they are written: what is not ours alone is not complete.
-        let staged = self.staged.take().and_then(Arc::into_inner).ok_or_else(|| self.ended())?;
+        let staged = self
+            .staged
+            .take()
+            .and_then(Arc::into_inner)
+            .ok_or_else(|| self.ended())?;
         let (folder, target) = (Arc::clone(&self.folder), self.target.clone());
         blocking(move || folder.publish(staged, &target, &PutMode::Overwrite)).await
     }
