@@ -128,11 +128,19 @@ type Found = Result<String, String>;
 
 impl Run<'_> {
     async fn all(&mut self) {
-        let first = self.check("create", Self::create).await;
+        self.begin("create");
+        let found = self.create().await;
+        let first = self.settle(found);
         let Some(first) = first else { return };
-        self.check("second create", Self::second_create).await;
-        self.check("racing creates", Self::racing_creates).await;
-        self.check("read back", Self::read_back).await;
+        self.begin("second create");
+        let found = self.second_create().await;
+        self.settle(found);
+        self.begin("racing creates");
+        let found = self.racing_creates().await;
+        self.settle(found);
+        self.begin("read back");
+        let found = self.read_back().await;
+        self.settle(found);
         let seen = first.e_tag.clone();
         self.begin("conditional read");
         let found = self.conditional_read(seen).await;
@@ -149,8 +157,12 @@ impl Run<'_> {
             let found = self.stale_update(first.into()).await;
             self.end(found);
         }
-        self.check("list", Self::list).await;
-        self.check("delete", Self::delete).await;
+        self.begin("list");
+        let found = self.list().await;
+        self.settle(found);
+        self.begin("delete");
+        let found = self.delete().await;
+        self.settle(found);
     }
 
     async fn create(&self) -> Result<(String, PutResult), String> {
@@ -340,13 +352,8 @@ impl Run<'_> {
         self.objects().get(key).await?.bytes().await
     }
 
-    async fn check<T>(
-        &mut self,
-        name: &'static str,
-        check: impl AsyncFnOnce(&Self) -> Result<(String, T), String>,
-    ) -> Option<T> {
-        self.begin(name);
-        let (found, value) = match check(self).await {
+    fn settle<T>(&mut self, found: Result<(String, T), String>) -> Option<T> {
+        let (found, value) = match found {
             Ok((detail, value)) => (Ok(detail), Some(value)),
             Err(detail) => (Err(detail), None),
         };
