@@ -36,6 +36,8 @@ pub type Waiter = Box<dyn FnOnce(Result<(), Ended>) + Send>;
 /// The output gate of one opening of a shard.
 pub struct Gate {
     frontier: AtomicU64,
+    /// Whether the gate has ended, for those who do not want the lock.
+    over: AtomicBool,
     /// Whether the flusher was told of writes since its last flush began.
     armed: AtomicBool,
     kick: Notify,
@@ -63,6 +65,7 @@ impl Gate {
     fn at(frontier: u64, view: Option<Arc<DbSnapshot>>) -> Self {
         Self {
             frontier: AtomicU64::new(frontier),
+            over: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             kick: Notify::new(),
             state: Mutex::new(State { waiters: BTreeMap::new(), order: 0, wanted: 0, releasing: false, view, ended: None }),
@@ -73,6 +76,13 @@ impl Gate {
     #[must_use]
     pub fn durable_seq(&self) -> u64 {
         self.frontier.load(Ordering::Acquire)
+    }
+
+    /// Whether a reply that shows writes up to `seq` may leave now. Takes no lock. False once the gate has ended: a shard that was
+    /// taken over may not even answer from what is durable, since there may be newer.
+    #[must_use]
+    pub fn is_open(&self, seq: u64) -> bool {
+        seq <= self.durable_seq() && !self.over.load(Ordering::Acquire)
     }
 
     /// The newest view of the database of which everything is durable; none once the shard has ended.
@@ -92,13 +102,13 @@ impl Gate {
     /// in the order of asking among equals. When the shard ends first, `waiter` gets the reason.
     pub fn when_durable(&self, seq: u64, waiter: Waiter) {
         let mut state = self.lock();
-        if seq <= self.durable_seq() && !state.releasing {
-            drop(state);
-            return waiter(Ok(()));
-        }
         if let Some(ended) = state.ended.clone() {
             drop(state);
             return waiter(Err(ended));
+        }
+        if seq <= self.durable_seq() && !state.releasing {
+            drop(state);
+            return waiter(Ok(()));
         }
         let order = state.order;
         state.order += 1;
@@ -116,7 +126,7 @@ impl Gate {
     /// # Errors
     /// When the shard ends first.
     pub async fn durable(&self, seq: u64) -> Result<(), Ended> {
-        if seq <= self.durable_seq() {
+        if self.is_open(seq) {
             return Ok(());
         }
         let (sender, receiver) = tokio::sync::oneshot::channel();
@@ -163,6 +173,7 @@ impl Gate {
             return;
         }
         state.ended = Some(reason.clone());
+        self.over.store(true, Ordering::Release);
         state.view = None;
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);

@@ -11,5 +11,9 @@ pub mod db;
 pub mod gate;
 pub mod guest;
 pub mod record;
+pub mod shard;
 pub mod store;
 pub mod telemetry;
+pub mod threads;
+
+pub use cluster::Cluster;

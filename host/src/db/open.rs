@@ -1,1 +1,345 @@
-//! Opens and closes the database of a shard.
+//! Opens and closes the database of a shard: the only file that does.
+//!
+//! An opening is everything that lives and ends with it: the database, its gate and flusher, the watch on its status, its
+//! maintenance, and the kill switch around its store. Dropping a SlateDB handle does not stop it, so an opening is always closed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+use quarry_core::strategy::DownReason;
+use slatedb::config::{CloseOptions, FlushType, Settings};
+use slatedb::{CloseReason, Db, ErrorKind};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::cache::NodeCache;
+use super::maintenance::{Maintenance, Registration, ShardDbInfo};
+use super::recorder::ShardRecorder;
+use super::{ShardDb, merge};
+use crate::clock;
+use crate::gate::flusher::{self, Flusher, ended_by};
+use crate::gate::{Ended, Gate};
+use crate::guest::Limits;
+use crate::store::kill_switch::KillSwitch;
+
+/// How long a database that is given up may take to notice.
+const ABANDON: Duration = Duration::from_secs(2);
+
+/// What the databases of a node have in common.
+pub struct Databases {
+    /// The cluster's name, for metrics.
+    pub cluster: Arc<str>,
+    /// Where the databases are.
+    pub store: Arc<dyn ObjectStore>,
+    /// SlateDB's settings.
+    pub settings: Settings,
+    /// The merge operator's name.
+    pub merge_operator: Option<Arc<str>>,
+    /// The block cache that the node's shards share.
+    pub cache: NodeCache,
+    /// Compaction and garbage collection.
+    pub maintenance: Maintenance,
+    /// How writes are flushed.
+    pub flush: flusher::Options,
+    /// What guests are held to.
+    pub limits: Arc<Limits>,
+    /// Where uploads, flushes and polls run.
+    pub storage: Handle,
+    /// The longest that an opening may take.
+    pub open_timeout: Duration,
+    /// The longest that a close may take.
+    pub close_timeout: Duration,
+}
+
+/// A database that did not open.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Another writer has it, or opened it at the same time.
+    #[error("shard {shard}: another writer opened the database at the same time ({reason})")]
+    Fenced {
+        /// The shard.
+        shard: u32,
+        /// SlateDB's words.
+        reason: String,
+    },
+    /// The store did not answer in time.
+    #[error("shard {shard}: the database did not open within {limit:?} (shard.open_timeout); is the store reachable?")]
+    TimedOut {
+        /// The shard.
+        shard: u32,
+        /// The limit.
+        limit: Duration,
+    },
+    /// It failed.
+    #[error("shard {shard}: the database did not open: {reason}")]
+    Failed {
+        /// The shard.
+        shard: u32,
+        /// SlateDB's words.
+        reason: String,
+    },
+}
+
+/// Why a close was not clean. Nothing that was acknowledged is lost by it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloseError {
+    /// It took too long, and the database was cut off from its store.
+    #[error("shard {shard}: the database did not close within {limit:?} (shard.close_timeout) and was cut off from its store")]
+    TimedOut {
+        /// The shard.
+        shard: u32,
+        /// The limit.
+        limit: Duration,
+    },
+    /// SlateDB reported a failure.
+    #[error("shard {shard}: the database did not close cleanly: {reason}")]
+    Failed {
+        /// The shard.
+        shard: u32,
+        /// SlateDB's words.
+        reason: String,
+    },
+}
+
+/// The open database of a shard and all that belongs to it.
+pub struct Opening {
+    shard: u32,
+    path: Path,
+    /// What its guest writes and reads through.
+    pub db: Arc<ShardDb>,
+    /// The writer epoch that it claimed.
+    pub writer_epoch: u64,
+    /// When it was opened.
+    pub opened: Instant,
+    raw: Db,
+    gate: Arc<Gate>,
+    kill: KillSwitch,
+    flusher: Flusher,
+    maintenance: Registration,
+    watching: JoinHandle<()>,
+    down: watch::Receiver<Option<(DownReason, String)>>,
+    close_timeout: Duration,
+    storage: Handle,
+}
+
+impl Databases {
+    /// Opens the database of a shard, whose writer task runs on `shard_thread`. Costs about 17 requests to the store, and two for each
+    /// WAL object that has to be replayed.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Nothing is left running.
+    pub async fn open(&self, shard: u32, path: Path, shard_thread: Handle) -> Result<Opening, OpenError> {
+        let kill = KillSwitch::new(self.store.clone());
+        let store: Arc<dyn ObjectStore> = Arc::new(kill.clone());
+        let operator = self.merge_operator.as_deref().map(merge::operator).transpose();
+        let operator = operator.map_err(|error| OpenError::Failed { shard, reason: error.to_string() })?;
+        let recorder = Arc::new(ShardRecorder::new(&self.cluster, shard));
+        let mut builder = Db::builder(path.clone(), store.clone())
+            .with_settings(self.settings.clone())
+            .with_write_runtime(shard_thread)
+            .with_metrics_recorder(recorder.clone());
+        builder = match self.cache.cache_for(shard) {
+            Some((cache, id)) => builder.with_db_cache(cache, id),
+            None => builder.with_db_cache_disabled(),
+        };
+        if let Some(operator) = &operator {
+            builder = builder.with_merge_operator(operator.clone());
+        }
+        // The database's tasks live on the runtime that builds it.
+        let mut building = self.storage.spawn(builder.build());
+        let raw = match tokio::time::timeout(self.open_timeout, &mut building).await {
+            Ok(Ok(Ok(raw))) => raw,
+            Ok(Ok(Err(error))) => {
+                kill.kill("the database did not open");
+                let reason = error.to_string();
+                return Err(match error.kind() {
+                    ErrorKind::Closed(CloseReason::Fenced) => OpenError::Fenced { shard, reason },
+                    _ => OpenError::Failed { shard, reason },
+                });
+            }
+            Ok(Err(error)) => {
+                kill.kill("the database did not open");
+                return Err(OpenError::Failed { shard, reason: error.to_string() });
+            }
+            Err(_) => {
+                kill.kill("the database did not open in time");
+                building.abort();
+                return Err(OpenError::TimedOut { shard, limit: self.open_timeout });
+            }
+        };
+        let writer_epoch = raw.manifest().writer_epoch();
+        let view = match raw.snapshot() {
+            Ok(view) => view,
+            Err(error) => {
+                kill.kill("the database ended as it opened");
+                return Err(OpenError::Failed { shard, reason: error.to_string() });
+            }
+        };
+        let gate = Arc::new(Gate::new(view));
+        let db = ShardDb::new(raw.clone(), writer_epoch, gate.clone(), self.limits.clone(), self.merge_operator.clone());
+        let flusher = Flusher::spawn(&self.storage, shard, raw.clone(), gate.clone(), self.flush.clone());
+        let info = ShardDbInfo {
+            merge_operator: operator,
+            compression: self.settings.compression_codec,
+            min_filter_keys: self.settings.min_filter_keys,
+            metrics: Some(recorder),
+            ..ShardDbInfo::new(self.cluster.clone(), shard, path.clone(), store, raw.clone())
+        };
+        let maintenance = self.maintenance.register(info, rand::random());
+        let (tell, down) = watch::channel(None);
+        let watching = self.storage.spawn(watch_status(raw.clone(), gate.clone(), tell));
+        let opened = clock::now();
+        Ok(Opening {
+            shard,
+            path,
+            db: Arc::new(db),
+            writer_epoch,
+            opened,
+            raw,
+            gate,
+            kill,
+            flusher,
+            maintenance,
+            watching,
+            down,
+            close_timeout: self.close_timeout,
+            storage: self.storage.clone(),
+        })
+    }
+
+    /// Asks the store who may write: whether a writer newer than `writer_epoch` opened the database at `path`.
+    ///
+    /// SlateDB reports a fence in other cases too (a second compactor, a store that loses replies), so it is confirmed before it
+    /// is believed.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn newer_writer(&self, path: &Path, writer_epoch: u64) -> Result<Option<u64>, String> {
+        let admin = slatedb::admin::AdminBuilder::new(path.clone(), self.store.clone()).build();
+        let manifest = tokio::time::timeout(ABANDON * 2, admin.read_manifest(None)).await;
+        let manifest = manifest.map_err(|_| "the store did not answer in time".to_owned())?.map_err(|error| error.to_string())?;
+        Ok(manifest.map(|manifest| manifest.writer_epoch()).filter(|newest| *newest > writer_epoch))
+    }
+}
+
+impl Opening {
+    /// Waits until the database has ended by itself, and says why. Safe to drop.
+    pub async fn down(&self) -> (DownReason, String) {
+        let mut down = self.down.clone();
+        let ended = down.wait_for(Option::is_some).await.map(|reason| reason.clone());
+        ended.ok().flatten().unwrap_or((DownReason::Crashed, "the watch on the database's status ended".into()))
+    }
+
+    /// The shard's path in the store.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Requests made to the store since the database was opened.
+    #[must_use]
+    pub fn kill_switch(&self) -> &KillSwitch {
+        &self.kill
+    }
+
+    /// Closes the database after its guest has stopped: makes everything durable, releases who waits, and closes, within
+    /// `shard.close_timeout`.
+    ///
+    /// # Errors
+    /// When it was not clean. The database is closed all the same, cut off from its store.
+    pub async fn close(self) -> Result<(), CloseError> {
+        let (shard, limit) = (self.shard, self.close_timeout);
+        let kill = self.kill.clone();
+        let gate = self.gate.clone();
+        let storage = self.storage.clone();
+        let raw = self.raw.clone();
+        let closing = async move {
+            // SlateDB tells waiters that it is closed before its last flush, so ours comes first.
+            self.flusher.finish().await;
+            self.gate.end(Ended::Stopped);
+            if let Err(error) = self.maintenance.stop().await {
+                tracing::warn!(shard, %error, "maintenance was cut off");
+            }
+            let options = CloseOptions { flush_type: Some(FlushType::MemTable) };
+            let outcome = self.raw.close_with_options(options).await;
+            self.watching.abort();
+            outcome
+        };
+        let mut task = storage.spawn(closing);
+        let outcome = match tokio::time::timeout(limit, &mut task).await {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err(error))) => Err(CloseError::Failed { shard, reason: error.to_string() }),
+            Ok(Err(error)) => Err(CloseError::Failed { shard, reason: error.to_string() }),
+            Err(_) => Err(CloseError::TimedOut { shard, limit }),
+        };
+        kill.kill("the shard was closed");
+        gate.end(Ended::Stopped);
+        task.abort();
+        _ = tokio::time::timeout(ABANDON, raw.close_with_options(CloseOptions { flush_type: None })).await;
+        outcome
+    }
+
+    /// Gives the database up, without a flush: another writer has it, or it failed. The bucket holds everything that was
+    /// acknowledged.
+    pub async fn abandon(self, reason: &DownReason, why: &str) {
+        self.gate.end(match reason {
+            DownReason::Fenced | DownReason::Lost => Ended::Fenced,
+            DownReason::Stopped => Ended::Stopped,
+            DownReason::Crashed => Ended::Failed(why.into()),
+        });
+        self.kill.kill(why);
+        let shard = self.shard;
+        let raw = self.raw;
+        let (flusher, maintenance, watching) = (self.flusher, self.maintenance, self.watching);
+        let mut task = self.storage.spawn(async move {
+            flusher.finish().await;
+            _ = maintenance.stop().await;
+            _ = raw.close_with_options(CloseOptions { flush_type: None }).await;
+            watching.abort();
+        });
+        if tokio::time::timeout(ABANDON * 3, &mut task).await.is_err() {
+            task.abort();
+            tracing::warn!(shard, "a database that was given up did not end in time; it is cut off from its store");
+        }
+    }
+}
+
+/// The one subscription to a database's status: tells when it has ended, and why.
+async fn watch_status(db: Db, gate: Arc<Gate>, tell: watch::Sender<Option<(DownReason, String)>>) {
+    let mut status = db.subscribe();
+    loop {
+        let reason = status.borrow_and_update().close_reason;
+        if let Some(reason) = reason {
+            let (down, text) = match reason {
+                CloseReason::Fenced => (DownReason::Fenced, "another writer opened the database".to_owned()),
+                CloseReason::Clean => (DownReason::Stopped, "the database was closed".to_owned()),
+                _ => (DownReason::Crashed, failure(&db).await),
+            };
+            if reason != CloseReason::Clean {
+                gate.end(match &down {
+                    DownReason::Fenced => Ended::Fenced,
+                    _ => Ended::Failed(text.as_str().into()),
+                });
+            }
+            tell.send_replace(Some((down, text)));
+            return;
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Why a database failed: its calls give the cause.
+async fn failure(db: &Db) -> String {
+    match db.get(b"quarry").await {
+        Err(error) => match ended_by(&error) {
+            Ended::Failed(text) => text.to_string(),
+            other => other.to_string(),
+        },
+        Ok(_) => "the database failed".into(),
+    }
+}

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Ended, Gate};
 use crate::clock;
-use crate::db::maintenance::WalObjects;
+use crate::db::maintenance::ReplayBound;
 
 /// How a shard's writes are flushed.
 #[derive(Debug, Clone)]

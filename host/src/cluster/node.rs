@@ -1,0 +1,122 @@
+//! What the parts of a node share, and how it stops.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::status::{ClusterStatus, ProbeState, ProbeStatus, ShardState};
+use crate::clock;
+use crate::config::Config;
+use crate::db::open::Databases;
+use crate::guest::Module;
+use crate::shard::slot::Slot;
+use crate::store::Store;
+use crate::store::probe::{self, ProbeReport};
+use crate::threads::Threads;
+
+/// How long an answer from the store is waited for by a probe at start.
+pub(super) const PROBE_TIME: Duration = Duration::from_secs(30);
+
+/// A node.
+pub(super) struct Node {
+    pub config: Arc<Config>,
+    pub cluster: Arc<str>,
+    pub name: Arc<str>,
+    pub store: Store,
+    pub slots: Vec<Arc<Slot>>,
+    pub changed: watch::Sender<u64>,
+    pub databases: Databases,
+    /// What new instances are made of.
+    pub module: ArcSwap<Loaded>,
+    /// Held by whoever swaps.
+    pub swapping: tokio::sync::Mutex<()>,
+    pub probe: Mutex<ProbeState>,
+    /// Places for shards that open at once.
+    pub opening: Semaphore,
+    pub stop: CancellationToken,
+    pub tasks: TaskTracker,
+    // Last, so that everything else is gone when the threads end.
+    pub threads: Threads,
+}
+
+/// A module and its options.
+pub(super) struct Loaded {
+    pub module: Arc<dyn Module>,
+    pub options: Arc<str>,
+}
+
+/// Stops the node when the last handle of the cluster is dropped.
+pub(super) struct Alive(pub CancellationToken);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Node {
+    pub fn status(&self) -> ClusterStatus {
+        let shards: std::collections::BTreeMap<_, _> = self.slots.iter().map(|slot| slot.report()).map(|report| (report.shard, report)).collect();
+        ClusterStatus {
+            cluster: self.cluster.clone(),
+            node: self.name.clone(),
+            ready: shards.values().all(|report| report.status == ShardState::Running),
+            store: self.store.to_string(),
+            probe: self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            module: Some(self.module.load().module.describe().clone()),
+            shards,
+        }
+    }
+
+    pub fn set_probe(&self, status: ProbeStatus, error: Option<String>) {
+        let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+        probe.status = status;
+        if error.is_some() {
+            probe.last_error = error;
+        }
+    }
+
+    /// Probes the store from the storage runtime, where its connections live.
+    pub async fn probe_now(&self, timeout: Duration) -> ProbeReport {
+        let (store, path) = (self.store.clone(), self.config.path.clone());
+        let probing = self.threads.storage().spawn(async move { probe::probe(&store, &path, timeout).await });
+        match probing.await {
+            Ok(report) => report,
+            Err(error) => ProbeReport::broken(&self.store, error.to_string()),
+        }
+    }
+
+    /// Stops every shard and waits for it.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        // A shard's guest and its database each have the close timeout.
+        let limit = self.config.shard.close_timeout * 2 + self.config.shard.open_timeout + Duration::from_secs(10);
+        if tokio::time::timeout(limit, self.tasks.wait()).await.is_err() {
+            let open: Vec<u32> = self.slots.iter().filter(|slot| slot.handle().is_some()).map(|slot| slot.report().shard).collect();
+            tracing::error!(?open, ?limit, "shards did not stop in time");
+        }
+    }
+
+    /// Samples what nothing else tells, until the node stops.
+    pub async fn sample(self: Arc<Self>) {
+        let mut tick = tokio::time::interval(self.config.lag_interval);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                _ = tick.tick() => {}
+            }
+            let now = clock::now();
+            for slot in &self.slots {
+                if let Some(handle) = slot.handle() {
+                    handle.sample(now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! An open shard, as its callers see it: a handle that puts calls into its queue and runs its queries.
+//!
+//! The shard itself is a task on its shard thread ([`task`]); the handle is shared and crosses threads once for each call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::call::{CallError, CallErrorKind, Durability, Read};
+use crate::clock;
+use crate::db::ShardDb;
+use crate::guest::{Limits, Module, Request, ShardFlag};
+
+pub mod queries;
+pub mod slot;
+pub mod task;
+
+use queries::QueryPool;
+
+/// What came of a call, before the caller learns of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The guest's bytes.
+    pub payload: Bytes,
+    /// Their media type.
+    pub content_type: Option<String>,
+    /// The newest write that they can show.
+    pub seq: u64,
+    /// The revision that ran.
+    pub revision: u64,
+}
+
+/// Where a call's outcome goes.
+type Answer = oneshot::Sender<Result<Outcome, CallError>>;
+
+/// The handle of an open shard. It stays usable after the shard has ended: calls then fail as never run.
+pub struct ShardHandle {
+    shard: u32,
+    calls: mpsc::UnboundedSender<Call>,
+    control: mpsc::Sender<Control>,
+    queue: Arc<Queue>,
+    db: Arc<ShardDb>,
+    flag: Arc<ShardFlag>,
+    revision: Arc<AtomicU64>,
+    queries: Arc<QueryPool>,
+}
+
+/// A call in a shard's queue.
+struct Call {
+    request: Request,
+    durability: Option<Durability>,
+    answer: Answer,
+    _place: Place,
+}
+
+/// What a shard is told besides calls.
+pub(crate) enum Control {
+    /// Run another module. The old instance goes on if the new one does not start.
+    Swap { module: Arc<dyn Module>, options: Arc<str>, done: oneshot::Sender<Result<task::Swapped, CallError>> },
+    /// Make a new instance, and forget the traps.
+    Restart { done: oneshot::Sender<Result<(), CallError>> },
+}
+
+impl ShardHandle {
+    /// The shard's number.
+    #[must_use]
+    pub fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Its database.
+    #[must_use]
+    pub fn db(&self) -> &Arc<ShardDb> {
+        &self.db
+    }
+
+    /// Whether it goes on.
+    #[must_use]
+    pub fn flag(&self) -> &Arc<ShardFlag> {
+        &self.flag
+    }
+
+    /// The revision that its guest runs.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// Calls in its queue.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.calls.load(Ordering::Relaxed)
+    }
+
+    /// Looks after what nothing else does: how far durability lags, and instances that are not used.
+    pub(crate) fn sample(&self, now: std::time::Instant) {
+        let lag = self.db.visible_seq().saturating_sub(self.db.gate().durable_seq());
+        crate::metrics::durability_lag(self.shard, lag);
+        crate::metrics::queued(self.shard, self.queued());
+        self.queries.trim(now);
+    }
+
+    /// Runs a call, and waits until its outcome may leave. The caller bounds the time: dropping this future takes a call that has not
+    /// begun out of the queue, and leaves one that has to run on.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn call(&self, request: Request, durability: Option<Durability>) -> Result<Outcome, CallError> {
+        let place = Queue::enter(&self.queue, &request).map_err(|error| error.at(self.shard))?;
+        let (answer, outcome) = oneshot::channel();
+        if self.calls.send(Call { request, durability, answer, _place: place }).is_err() {
+            return Err(self.gone());
+        }
+        outcome.await.unwrap_or_else(|_| Err(self.gone())).map_err(|error| error.at(self.shard))
+    }
+
+    /// Runs a query.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn query(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
+        QueryPool::query(&self.queries, request, read).await.map_err(|error| error.at(self.shard))
+    }
+
+    /// Tells the shard something; fails when it has ended.
+    pub(crate) async fn control(&self, control: Control) -> Result<(), CallError> {
+        self.control.send(control).await.map_err(|_| self.gone())
+    }
+
+    fn gone(&self) -> CallError {
+        CallError::host(CallErrorKind::Unassigned, format!("shard {} was closed before the call began", self.shard)).at(self.shard)
+    }
+}
+
+/// The bound of a shard's queue, in calls and in bytes.
+struct Queue {
+    calls: AtomicUsize,
+    bytes: AtomicUsize,
+    limits: Arc<Limits>,
+}
+
+/// A place in a queue, given back when dropped.
+struct Place {
+    queue: Arc<Queue>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn enter(queue: &Arc<Self>, request: &Request) -> Result<Place, CallError> {
+        let bytes = request.payload.len() + request.key.as_ref().map_or(0, Bytes::len);
+        let calls = queue.calls.fetch_add(1, Ordering::AcqRel);
+        let waiting = queue.bytes.fetch_add(bytes, Ordering::AcqRel);
+        let place = Place { queue: queue.clone(), bytes };
+        let (max_calls, max_bytes) = (queue.limits.queue_calls, queue.limits.queue_bytes);
+        if calls >= max_calls {
+            let message = format!("{calls} calls wait in the shard's queue (limits.queue_calls {max_calls}); try again later");
+            return Err(CallError::host(CallErrorKind::Overloaded, message));
+        }
+        // A payload over the bound may still run on an empty queue: the HTTP side bounds a single one.
+        if waiting > 0 && waiting + bytes > max_bytes {
+            let message = format!("{waiting} bytes wait in the shard's queue (limits.queue_bytes {max_bytes}); try again later");
+            return Err(CallError::host(CallErrorKind::Overloaded, message));
+        }
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.calls.fetch_sub(1, Ordering::AcqRel);
+        self.queue.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// A call whose time ran out before it began.
+fn expired(request: &Request) -> Option<CallError> {
+    (clock::now() >= request.deadline)
+        .then(|| CallError::host(CallErrorKind::Timeout, "the call's time ran out before it began; it did not run"))
+}

@@ -1,0 +1,137 @@
+//! The queries of a shard: read-only calls on further instances, in parallel with the writer and with each other.
+//!
+//! Instances are made when they are needed, up to `limits.query_instances`, and dropped after they were idle for a while. They run on the
+//! query runtime. A query reads a snapshot of everything applied, and its reply waits for that to be durable; or it
+//! reads the durable view and waits for nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::{Outcome, Queue, expired};
+use crate::call::{CallError, CallErrorKind, Read};
+use crate::clock;
+use crate::db::ReadView;
+use crate::guest::{Failure, InstanceContext, Module, QueryInstance, Request};
+
+/// An instance that was not used for so long is dropped.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A shard's instances for queries.
+pub struct QueryPool {
+    context: InstanceContext,
+    runtime: Handle,
+    queue: Arc<Queue>,
+    running: Semaphore,
+    state: Mutex<State>,
+}
+
+struct State {
+    module: Arc<dyn Module>,
+    context: InstanceContext,
+    /// Grows with each swap, so that an instance of an older module is not taken back.
+    version: u64,
+    idle: Vec<(Instant, Box<dyn QueryInstance>)>,
+}
+
+impl QueryPool {
+    pub(super) fn new(module: Arc<dyn Module>, context: InstanceContext, runtime: Handle, queue: Arc<Queue>) -> Self {
+        let limits = context.db.limits();
+        let running = Semaphore::new(limits.query_instances);
+        let state = Mutex::new(State { module, context: context.clone(), version: 0, idle: Vec::new() });
+        Self { context, runtime, queue, running, state }
+    }
+
+    pub(super) async fn query(pool: &Arc<Self>, request: Request, read: Read) -> Result<Outcome, CallError> {
+        let place = Queue::enter(&pool.queue, &request)?;
+        let pool_of_task = pool.clone();
+        // On its own task, so that a caller that goes away leaves no instance in the middle.
+        let task = pool.runtime.spawn(async move {
+            let outcome = pool_of_task.run(request, read).await;
+            drop(place);
+            outcome
+        });
+        match task.await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(CallError::host(CallErrorKind::Trap(crate::guest::TrapKind::Host), format!("the query failed in the host: {error}"))),
+        }
+    }
+
+    /// Runs queries on another module from now on.
+    pub(crate) fn swap(&self, module: Arc<dyn Module>, context: InstanceContext) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.module = module;
+        state.context = context;
+        state.version += 1;
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        drop(idle);
+    }
+
+    /// Drops instances that were idle for long.
+    pub(crate) fn trim(&self, now: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (idle, kept) = std::mem::take(&mut state.idle).into_iter().partition(|(since, _)| now.saturating_duration_since(*since) >= IDLE);
+        state.idle = kept;
+        drop(state);
+        drop::<Vec<_>>(idle);
+    }
+
+    async fn run(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
+        let running = self.running.acquire().await.map_err(|_| self.ended())?;
+        if let Some(error) = expired(&request) {
+            return Err(error);
+        }
+        let (module, context, version, idle) = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            (state.module.clone(), state.context.clone(), state.version, state.idle.pop())
+        };
+        let info = module.describe();
+        if !info.exports.queries {
+            let message = format!("the guest has no queries (module {} does not export `queries`); use call", info.name);
+            return Err(CallError::host(CallErrorKind::NoQueries, message));
+        }
+        let (revision, db) = (info.revision, self.context.db.clone());
+        let view = match read {
+            Read::Applied => db.snapshot(),
+            Read::Durable => db.durable_view(),
+        };
+        let view: ReadView = view.map_err(|error| CallError::host(CallErrorKind::Unassigned, error.message))?;
+        let seq = view.seq();
+        let ran = match idle {
+            Some((_, instance)) => self.on(instance, &request, view, version).await,
+            None => match module.instantiate_query(context).await {
+                Ok(instance) => self.on(instance, &request, view, version).await,
+                Err(failure) => Err(failure),
+            },
+        };
+        drop(running);
+        let outcome = match ran {
+            Ok(reply) => Ok(Outcome { payload: reply.payload, content_type: reply.content_type, seq, revision }),
+            Err(Failure::Error(error)) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::guest(error) }),
+            Err(Failure::Trap(trap)) => Err(CallError { revision: Some(revision), ..CallError::trap(&trap) }),
+        };
+        // An error shows as much as a reply.
+        if read == Read::Applied {
+            db.gate().durable(seq).await.map_err(|ended| CallError::ended(&ended))?;
+        }
+        outcome
+    }
+
+    async fn on(&self, mut instance: Box<dyn QueryInstance>, request: &Request, view: ReadView, version: u64) -> Result<crate::guest::Reply, Failure> {
+        let ran = instance.query(request, view).await;
+        if !matches!(ran, Err(Failure::Trap(_))) {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.version == version {
+                state.idle.push((clock::now(), instance));
+            }
+        }
+        ran
+    }
+
+    fn ended(&self) -> CallError {
+        CallError::host(CallErrorKind::Unassigned, format!("shard {} was closed", self.context.shard))
+    }
+}

@@ -1,0 +1,173 @@
+//! The place of a shard on this node: what it is doing, why it last failed, and the handle while it is open.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
+
+use super::ShardHandle;
+use crate::clock;
+use crate::cluster::status::{ShardReport, ShardState};
+
+/// One shard's place. Everyone who asks for the shard looks here.
+pub struct Slot {
+    shard: u32,
+    node: Arc<str>,
+    handle: ArcSwapOption<ShardHandle>,
+    state: Mutex<State>,
+    /// Tells of each change of any slot of the node.
+    changed: watch::Sender<u64>,
+    retry: tokio::sync::Notify,
+}
+
+struct State {
+    state: ShardState,
+    since_ms: i64,
+    last_error: Option<String>,
+    writer_epoch: Option<u64>,
+    traps: u64,
+    opens: u64,
+    /// Whether its first start has been tried, with whatever success.
+    attempted: bool,
+}
+
+impl Slot {
+    /// The place of a shard that nobody tried to open yet.
+    #[must_use]
+    pub fn new(shard: u32, node: Arc<str>, changed: watch::Sender<u64>) -> Self {
+        let state = State {
+            state: ShardState::Unassigned,
+            since_ms: clock::wall_ms(),
+            last_error: None,
+            writer_epoch: None,
+            traps: 0,
+            opens: 0,
+            attempted: false,
+        };
+        Self { shard, node, handle: ArcSwapOption::empty(), state: Mutex::new(state), changed, retry: tokio::sync::Notify::new() }
+    }
+
+    /// The shard's number.
+    #[must_use]
+    pub fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Ends the pause before the next attempt to open it.
+    pub fn retry_now(&self) {
+        self.retry.notify_waiters();
+    }
+
+    /// Waits until someone wants the next attempt now.
+    pub async fn retry(&self) {
+        self.retry.notified().await;
+    }
+
+    /// The shard, while it is open and its guest was started. A lock-free read.
+    #[must_use]
+    pub fn handle(&self) -> Option<Arc<ShardHandle>> {
+        self.handle.load_full()
+    }
+
+    /// What the shard is doing.
+    #[must_use]
+    pub fn state(&self) -> ShardState {
+        self.lock().state
+    }
+
+    /// Whether its first start has been tried.
+    #[must_use]
+    pub fn attempted(&self) -> bool {
+        self.lock().attempted
+    }
+
+    /// Why it last failed.
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        self.lock().last_error.clone()
+    }
+
+    /// Everything about it.
+    #[must_use]
+    pub fn report(&self) -> ShardReport {
+        let handle = self.handle();
+        let state = self.lock();
+        ShardReport {
+            shard: self.shard,
+            node: (state.state != ShardState::Unassigned).then(|| self.node.clone()),
+            status: state.state,
+            since_ms: state.since_ms,
+            last_error: state.last_error.clone(),
+            generation: 0,
+            writer_epoch: state.writer_epoch,
+            revision: handle.as_ref().map(|handle| handle.revision()),
+            durable_seq: handle.as_ref().map(|handle| handle.db().gate().durable_seq()),
+            applied_seq: handle.as_ref().map(|handle| handle.db().visible_seq()),
+            queued: handle.as_ref().map_or(0, |handle| handle.queued()),
+            traps: state.traps,
+            opens: state.opens,
+        }
+    }
+
+    /// The shard does something else now.
+    pub fn set(&self, to: ShardState) {
+        self.change(|state| state.state = to);
+    }
+
+    /// The shard failed.
+    pub fn fail(&self, to: ShardState, error: String) {
+        self.change(|state| {
+            state.state = to;
+            state.last_error = Some(error);
+        });
+    }
+
+    /// Its guest trapped.
+    pub fn trapped(&self, to: ShardState, error: String) {
+        self.change(|state| {
+            state.state = to;
+            state.traps += 1;
+            state.last_error = Some(error);
+        });
+    }
+
+    /// Its first start was tried.
+    pub fn set_attempted(&self) {
+        self.change(|state| state.attempted = true);
+    }
+
+    /// Its database is open.
+    pub fn opened(&self, writer_epoch: u64) {
+        self.change(|state| {
+            state.writer_epoch = Some(writer_epoch);
+            state.opens += 1;
+        });
+    }
+
+    /// It can be called.
+    pub fn publish(&self, handle: Arc<ShardHandle>) {
+        self.handle.store(Some(handle));
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    /// It cannot be called any more.
+    pub fn withdraw(&self) {
+        self.handle.store(None);
+        self.change(|state| state.writer_epoch = None);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        let before = state.state;
+        change(&mut state);
+        if state.state != before {
+            state.since_ms = clock::wall_ms();
+        }
+        drop(state);
+        self.changed.send_modify(|version| *version += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,428 @@
+//! A shard at work: one task on its shard thread that runs calls one at a time, hands out durable tags, and keeps a working guest.
+//!
+//! The database is open before the task starts and until after it has ended. What a call shows leaves through the gate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quarry_core::traps::{Ledger, Verdict};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::queries::QueryPool;
+use super::slot::Slot;
+use super::{Call, Control, Outcome, Queue, ShardHandle, expired};
+use crate::call::{CallError, CallErrorKind, Durability};
+use crate::clock;
+use crate::cluster::status::ShardState;
+use crate::db::ShardDb;
+use crate::gate::Gate;
+use crate::guest::log::GuestLog;
+use crate::guest::notify::{Notifier, Tags};
+use crate::guest::{Failure, Instance, InstanceContext, Module, ShardFlag, StopReason, Trap, TrapKind};
+
+/// Durable tags that a guest gets at once.
+const TAGS_MAX: usize = 1024;
+
+/// What a shard is started with.
+pub struct Start {
+    /// The cluster's name.
+    pub cluster: Arc<str>,
+    /// This node's name.
+    pub node: Arc<str>,
+    /// The shard's number.
+    pub shard: u32,
+    /// How many shards there are.
+    pub shards: u32,
+    /// Its open database.
+    pub db: Arc<ShardDb>,
+    /// Its guest.
+    pub module: Arc<dyn Module>,
+    /// The guest's options.
+    pub options: Arc<str>,
+    /// Its place on the node.
+    pub slot: Arc<Slot>,
+    /// The thread that it runs on.
+    pub shard_thread: Handle,
+    /// Where its queries run.
+    pub query: Handle,
+}
+
+/// A swap that was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Swapped {
+    /// The revision that the shard ran before.
+    pub from: u64,
+    /// The revision that it runs now.
+    pub to: u64,
+    /// How long no call could begin.
+    pub pause: Duration,
+}
+
+/// A shard at work.
+pub struct Running {
+    shard: u32,
+    handle: Arc<ShardHandle>,
+    stop: oneshot::Sender<StopReason>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a shard, and waits until its guest's start was tried once. The shard is then published in its slot, whether its guest runs
+    /// or is tried again.
+    pub async fn start(start: Start) -> Self {
+        let (calls, receive_calls) = mpsc::unbounded_channel();
+        let (control, receive_control) = mpsc::channel(16);
+        let (stop, stopped) = oneshot::channel();
+        let limits = start.db.limits().clone();
+        let gate = start.db.gate().clone();
+        let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
+        let info = start.module.describe().clone();
+        let flag = Arc::new(ShardFlag::default());
+        let context = InstanceContext {
+            cluster: start.cluster,
+            node: start.node,
+            shard: start.shard,
+            shards: start.shards,
+            generation: 0,
+            options: start.options,
+            db: start.db.clone(),
+            gate: gate.clone(),
+            notifier: Arc::new(notifier),
+            status: flag.clone(),
+            log: Arc::new(GuestLog::new(start.shard, info.name.clone(), info.revision, limits.log_bytes_per_second)),
+        };
+        let queue = Arc::new(Queue { calls: 0.into(), bytes: 0.into(), limits: limits.clone() });
+        let queries = Arc::new(QueryPool::new(start.module.clone(), context.clone(), start.query, queue.clone()));
+        let revision = Arc::new(AtomicU64::new(info.revision));
+        let handle = Arc::new(ShardHandle {
+            shard: start.shard,
+            calls,
+            control,
+            queue,
+            db: start.db.clone(),
+            flag,
+            revision: revision.clone(),
+            queries: queries.clone(),
+        });
+        let (started, first) = oneshot::channel();
+        let shard = Shard {
+            shard: start.shard,
+            db: start.db,
+            gate,
+            module: start.module,
+            context,
+            guest: Guest::Waiting(clock::now()),
+            tags,
+            traps: Ledger::new(limits.traps, limits.trap_window),
+            born: clock::now(),
+            slot: start.slot.clone(),
+            revision,
+            queries,
+        };
+        let task = start.shard_thread.spawn(shard.run(receive_calls, receive_control, stopped, started));
+        // An error means that the task has ended; whoever waits for its end learns why.
+        _ = first.await;
+        start.slot.publish(handle.clone());
+        Self { shard: start.shard, handle, stop, task }
+    }
+
+    /// Waits until the task has ended by itself, which it only does by a panic of the host. Safe to drop.
+    pub async fn ended(&mut self) -> String {
+        match (&mut self.task).await {
+            Ok(()) => "the shard's task ended".into(),
+            Err(error) => format!("the shard's task failed: {error}"),
+        }
+    }
+
+    /// Stops the shard: accepted calls are finished (or, after a fence, refused), the guest is stopped. After `limit` the rest is cut off.
+    pub async fn stop(self, reason: StopReason, limit: Duration) {
+        match reason {
+            StopReason::Fenced => self.handle.flag.set_fenced(),
+            _ => self.handle.flag.set_stopping(),
+        }
+        _ = self.stop.send(reason);
+        let mut task = self.task;
+        match tokio::time::timeout(limit, &mut task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(shard = self.shard, %error, "shard task failed"),
+            Err(_) => {
+                task.abort();
+                tracing::warn!(shard = self.shard, ?limit, "guest did not stop in time and was cut off (shard.close_timeout)");
+            }
+        }
+    }
+}
+
+struct Shard {
+    shard: u32,
+    db: Arc<ShardDb>,
+    gate: Arc<Gate>,
+    module: Arc<dyn Module>,
+    context: InstanceContext,
+    guest: Guest,
+    tags: Tags,
+    traps: Ledger,
+    born: Instant,
+    slot: Arc<Slot>,
+    revision: Arc<AtomicU64>,
+    queries: Arc<QueryPool>,
+}
+
+enum Guest {
+    Running(Box<dyn Instance>),
+    /// It is started at this time.
+    Waiting(Instant),
+    Quarantined(Arc<str>),
+}
+
+enum Event {
+    Stop(StopReason),
+    Control(Control),
+    Tags(Vec<u64>),
+    Call(Call),
+    Restart,
+}
+
+impl Shard {
+    async fn run(
+        mut self,
+        mut calls: mpsc::UnboundedReceiver<Call>,
+        mut control: mpsc::Receiver<Control>,
+        mut stop: oneshot::Receiver<StopReason>,
+        started: oneshot::Sender<()>,
+    ) {
+        self.start().await;
+        _ = started.send(());
+        let reason = loop {
+            match self.next(&mut calls, &mut control, &mut stop).await {
+                Event::Stop(reason) => break reason,
+                Event::Control(control) => self.control(control).await,
+                Event::Tags(tags) => self.durable(tags).await,
+                Event::Call(call) => self.call(call).await,
+                Event::Restart => self.start().await,
+            }
+        };
+        self.slot.withdraw();
+        calls.close();
+        while let Some(call) = calls.recv().await {
+            if reason == StopReason::Stopping && matches!(self.guest, Guest::Running(_)) {
+                self.call(call).await;
+            } else {
+                let message = format!("shard {} was closed before the call began", self.shard);
+                _ = call.answer.send(Err(CallError::host(CallErrorKind::Unassigned, message)));
+            }
+        }
+        if let Guest::Running(instance) = std::mem::replace(&mut self.guest, Guest::Waiting(clock::now())) {
+            self.end(instance, reason).await;
+        }
+    }
+
+    async fn next(
+        &mut self,
+        calls: &mut mpsc::UnboundedReceiver<Call>,
+        control: &mut mpsc::Receiver<Control>,
+        stop: &mut oneshot::Receiver<StopReason>,
+    ) -> Event {
+        let (serving, restart) = match &self.guest {
+            Guest::Running(_) => (true, None),
+            Guest::Waiting(at) => (false, Some(*at)),
+            Guest::Quarantined(_) => (true, None),
+        };
+        let restart_at = async {
+            match restart {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Stop and control come before work; tags before calls, since each stems from a call that came earlier.
+        tokio::select! {
+            biased;
+            reason = stop => Event::Stop(reason.unwrap_or(StopReason::Stopping)),
+            Some(control) = control.recv() => Event::Control(control),
+            tags = self.tags.next(TAGS_MAX) => Event::Tags(tags),
+            Some(call) = calls.recv(), if serving => Event::Call(call),
+            () = restart_at => Event::Restart,
+        }
+    }
+
+    async fn call(&mut self, call: Call) {
+        let Call { request, durability, answer, _place: place } = call;
+        // A caller that went away before its call began does not want it any more.
+        if answer.is_closed() {
+            return;
+        }
+        if let Some(error) = expired(&request) {
+            _ = answer.send(Err(error));
+            return;
+        }
+        let instance = match &mut self.guest {
+            Guest::Running(instance) => instance,
+            Guest::Quarantined(reason) => {
+                _ = answer.send(Err(CallError::host(CallErrorKind::Quarantined, &**reason)));
+                return;
+            }
+            Guest::Waiting(_) => return,
+        };
+        let ran = instance.call(&request).await;
+        drop(place);
+        let seq = self.db.visible_seq();
+        let revision = self.module.describe().revision;
+        let mut applied = durability == Some(Durability::Applied);
+        let outcome = match ran {
+            Ok(reply) => {
+                applied |= reply.when_applied && durability.is_none();
+                Ok(Outcome { payload: reply.payload, content_type: reply.content_type, seq, revision })
+            }
+            Err(Failure::Error(error)) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::guest(error) }),
+            Err(Failure::Trap(trap)) => {
+                let error = CallError { seq: Some(seq), revision: Some(revision), ..CallError::trap(&trap) };
+                self.trapped(&trap, &request.method);
+                Err(error)
+            }
+        };
+        if applied || self.gate.is_open(seq) {
+            _ = answer.send(outcome);
+            return;
+        }
+        self.gate.when_durable(
+            seq,
+            Box::new(move |durable| {
+                _ = answer.send(match durable {
+                    Ok(()) => outcome,
+                    Err(ended) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::ended(&ended) }),
+                });
+            }),
+        );
+    }
+
+    async fn durable(&mut self, tags: Vec<u64>) {
+        let Guest::Running(instance) = &mut self.guest else { return };
+        if !self.module.describe().exports.durable_events {
+            return;
+        }
+        match instance.durable(tags).await {
+            Ok(()) => {}
+            Err(Failure::Trap(trap)) => self.trapped(&trap, "durable"),
+            Err(Failure::Error(error)) => tracing::warn!(shard = self.shard, %error, "guest failed to take durable tags"),
+        }
+    }
+
+    async fn control(&mut self, control: Control) {
+        match control {
+            Control::Restart { done } => {
+                if let Guest::Running(instance) = std::mem::replace(&mut self.guest, Guest::Waiting(clock::now())) {
+                    self.end(instance, StopReason::Stopping).await;
+                }
+                self.forget();
+                self.traps.clear();
+                self.start().await;
+                _ = done.send(match &self.guest {
+                    Guest::Running(_) => Ok(()),
+                    _ => Err(self.not_started()),
+                });
+            }
+            Control::Swap { module, options, done } => {
+                let swapped = self.swap(module, options).await;
+                _ = done.send(swapped);
+            }
+        }
+    }
+
+    /// Makes and starts an instance of the shard's module.
+    async fn start(&mut self) {
+        self.slot.set(ShardState::Starting);
+        match fresh(&self.module, &self.context).await {
+            Ok(instance) => {
+                self.guest = Guest::Running(instance);
+                self.slot.set(ShardState::Running);
+            }
+            Err(failure) => {
+                let trap = match failure {
+                    Failure::Trap(trap) => trap,
+                    Failure::Error(error) => Trap::new(TrapKind::Instantiate, format!("the guest's start failed with {error}")),
+                };
+                self.trapped(&trap, "start");
+            }
+        }
+    }
+
+    /// The new instance is started before the old one is stopped; if it does not start, the old one goes on.
+    async fn swap(&mut self, module: Arc<dyn Module>, options: Arc<str>) -> Result<Swapped, CallError> {
+        let begun = clock::now();
+        let info = module.describe().clone();
+        let log = GuestLog::new(self.shard, info.name.clone(), info.revision, self.db.limits().log_bytes_per_second);
+        let context = InstanceContext { options, log: Arc::new(log), ..self.context.clone() };
+        let instance = match fresh(&module, &context).await {
+            Ok(instance) => instance,
+            Err(Failure::Error(error)) => return Err(CallError::guest(error).at(self.shard)),
+            Err(Failure::Trap(trap)) => return Err(CallError::trap(&trap).at(self.shard)),
+        };
+        let from = self.module.describe().revision;
+        if let Guest::Running(old) = std::mem::replace(&mut self.guest, Guest::Running(instance)) {
+            self.end(old, StopReason::Swapping).await;
+        }
+        self.module = module.clone();
+        self.context = context.clone();
+        self.traps.clear();
+        self.queries.swap(module, context);
+        self.revision.store(info.revision, Ordering::Release);
+        self.slot.set(ShardState::Running);
+        Ok(Swapped { from, to: info.revision, pause: clock::now().saturating_duration_since(begun) })
+    }
+
+    async fn end(&self, mut instance: Box<dyn Instance>, reason: StopReason) {
+        if !self.module.describe().exports.lifecycle {
+            return;
+        }
+        if let Err(Failure::Trap(trap)) = instance.stop(reason).await {
+            tracing::warn!(shard = self.shard, %trap, reason = reason.as_str(), "guest failed to stop");
+        }
+    }
+
+    fn trapped(&mut self, trap: &Trap, method: &str) {
+        self.forget();
+        let now = clock::now();
+        let text = trap.to_string();
+        match self.traps.trapped(now.saturating_duration_since(self.born)) {
+            Verdict::Restart(pause) => {
+                tracing::warn!(shard = self.shard, method, trap = text, ?pause, "guest trapped; its instance is replaced");
+                self.slot.trapped(ShardState::Crashed, text);
+                self.guest = Guest::Waiting(now + pause);
+            }
+            Verdict::Quarantine => {
+                let limits = self.db.limits();
+                let (traps, window) = (limits.traps, limits.trap_window);
+                let reason = format!(
+                    "the guest of shard {} trapped more than {traps} times in {window:?} and is quarantined until it is restarted or swapped; last: {text}",
+                    self.shard
+                );
+                tracing::error!(shard = self.shard, method, trap = text, traps, ?window, "guest quarantined");
+                self.slot.trapped(ShardState::Quarantined, text);
+                self.guest = Guest::Quarantined(reason.into());
+            }
+        }
+    }
+
+    /// The memory of the instance is gone, and what it asked for with it.
+    fn forget(&mut self) {
+        self.context.notifier.forget();
+        self.tags.clear();
+    }
+
+    fn not_started(&self) -> CallError {
+        let why = self.slot.last_error().unwrap_or_default();
+        CallError::host(CallErrorKind::Trap(TrapKind::Instantiate), why).at(self.shard)
+    }
+}
+
+/// A started instance.
+async fn fresh(module: &Arc<dyn Module>, context: &InstanceContext) -> Result<Box<dyn Instance>, Failure> {
+    let mut instance = module.instantiate(context.clone()).await?;
+    if module.describe().exports.lifecycle {
+        instance.start().await?;
+    }
+    Ok(instance)
+}
