@@ -255,9 +255,9 @@ async fn serve(stream: TcpStream, permit: OwnedSemaphorePermit, shared: Arc<Shar
     let io = TokioIo::new(Watched::new(stream, activity.clone()));
     let builder = builder(&shared.options);
     let service = service_fn(|request: ::http::Request<Incoming>| {
-        let (shared, activity) = (shared.clone(), activity.clone());
+        let (shared, busy) = (shared.clone(), activity.request());
         async move {
-            let _busy = activity.request();
+            let _busy = busy;
             Ok::<_, Infallible>(route::answer(&shared, request).await)
         }
     });

@@ -17,3 +17,5 @@ pub mod telemetry;
 pub mod threads;
 
 pub use cluster::Cluster;
+pub mod http;
+pub mod metrics;

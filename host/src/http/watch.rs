@@ -40,7 +40,7 @@ pub(super) enum Verdict {
 }
 
 /// Counts as a request in progress.
-pub(super) struct Busy<'a>(&'a Activity);
+pub(super) struct Busy(Arc<Activity>);
 
 impl Activity {
     /// Of a connection that begins now. Its first request has the time for headers from now on.
@@ -56,10 +56,10 @@ impl Activity {
     }
 
     /// A request's headers are complete.
-    pub(super) fn request(&self) -> Busy<'_> {
+    pub(super) fn request(self: &Arc<Self>) -> Busy {
         self.in_progress.fetch_add(1, Relaxed);
         self.arriving.store(NONE, Relaxed);
-        Busy(self)
+        Busy(self.clone())
     }
 
     pub(super) fn judge(&self, now: Instant, header: Duration, idle: Duration) -> Verdict {
@@ -96,7 +96,7 @@ impl Activity {
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for Busy {
     fn drop(&mut self) {
         self.0.moved();
         self.0.in_progress.fetch_sub(1, Relaxed);
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn who_holds_on_is_told_from_who_waits() {
         let now = clock::now();
-        let activity = Activity::new(now);
+        let activity = Arc::new(Activity::new(now));
         let after = |secs| now + Duration::from_secs(secs);
         assert_eq!(activity.judge(after(9), HEADER, IDLE), Verdict::Fine);
         assert_eq!(activity.judge(after(10), HEADER, IDLE), Verdict::Stuck, "a first request has to come");
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn frames_of_http2_are_no_half_requests() {
         let now = clock::now();
-        let activity = Activity::new(now);
+        let activity = Arc::new(Activity::new(now));
         activity.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         drop(activity.request());
         activity.read(&[0, 0, 8, 6]);
