@@ -10,6 +10,7 @@ pub mod config;
 pub mod db;
 pub mod gate;
 pub mod guest;
+pub mod metrics;
 pub mod record;
 pub mod shard;
 pub mod store;
