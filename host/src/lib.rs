@@ -4,12 +4,15 @@
 //! native Rust, that gets the shard's database and a durability notifier.
 
 pub mod call;
+pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod db;
 pub mod gate;
 pub mod guest;
+pub mod http;
 pub mod metrics;
 pub mod record;
 pub mod shard;
@@ -18,5 +21,3 @@ pub mod telemetry;
 pub mod threads;
 
 pub use cluster::Cluster;
-pub mod http;
-pub mod metrics;
