@@ -25,7 +25,7 @@ impl Refused {
 pub(super) struct CallQuery {
     pub(super) target: Target,
     pub(super) timeout: Option<Duration>,
-    pub(super) durability: Durability,
+    pub(super) durability: Option<Durability>,
     pub(super) read: Read,
 }
 
@@ -51,7 +51,7 @@ impl CallQuery {
             target: fields.target()?,
             timeout: fields.timeout(most)?,
             durability: fields.choice("durability", &[("durable", Durability::Durable), ("applied", Durability::Applied)])?,
-            read: fields.choice("read", &[("applied", Read::Applied), ("durable", Read::Durable)])?,
+            read: fields.choice("read", &[("applied", Read::Applied), ("durable", Read::Durable)])?.unwrap_or_default(),
         })
     }
 }
@@ -158,10 +158,10 @@ impl<'a> Fields<'a> {
         Ok(Some(timeout))
     }
 
-    fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Result<T, Refused> {
-        let Some(text) = self.take(name) else { return Ok(choices[0].1) };
+    fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Result<Option<T>, Refused> {
+        let Some(text) = self.take(name) else { return Ok(None) };
         let found = choices.iter().find(|(choice, _)| *choice == text);
-        found.map(|(_, value)| *value).ok_or_else(|| {
+        found.map(|(_, value)| Some(*value)).ok_or_else(|| {
             let valid: Vec<_> = choices.iter().map(|(choice, _)| format!("`{choice}`")).collect();
             Refused::new(format!("{name}=`{}` is not one of {}", short(text), valid.join(" and ")))
         })
@@ -271,16 +271,16 @@ mod tests {
     fn parameters_of_a_call() {
         let key = |key: &[u8]| Target::Key(Bytes::copy_from_slice(key));
         for (query, target, durability, timeout) in [
-            ("key=a", key(b"a"), Durability::Durable, None),
-            ("key=user%2F1&durability=applied", key(b"user/1"), Durability::Applied, None),
-            ("key=a+b%2Bc", key(b"a b+c"), Durability::Durable, None),
-            ("key=%00%ff", key(b"\x00\xff"), Durability::Durable, None),
-            ("key_base64=AP8", key(b"\x00\xff"), Durability::Durable, None),
-            ("key_base64=AP8%3D", key(b"\x00\xff"), Durability::Durable, None),
-            ("key_base64=-_-_", key(b"\xfb\xff\xbf"), Durability::Durable, None),
-            ("key_base64=+/+/", key(b"\xfb\xff\xbf"), Durability::Durable, None),
-            ("shard=0&timeout=500ms", Target::Shard(0), Durability::Durable, Some(500)),
-            ("&shard=4294967295&&timeout=5s&durability=durable", Target::Shard(u32::MAX), Durability::Durable, Some(5000)),
+            ("key=a", key(b"a"), None, None),
+            ("key=user%2F1&durability=applied", key(b"user/1"), Some(Durability::Applied), None),
+            ("key=a+b%2Bc", key(b"a b+c"), None, None),
+            ("key=%00%ff", key(b"\x00\xff"), None, None),
+            ("key_base64=AP8", key(b"\x00\xff"), None, None),
+            ("key_base64=AP8%3D", key(b"\x00\xff"), None, None),
+            ("key_base64=-_-_", key(b"\xfb\xff\xbf"), None, None),
+            ("key_base64=+/+/", key(b"\xfb\xff\xbf"), None, None),
+            ("shard=0&timeout=500ms", Target::Shard(0), None, Some(500)),
+            ("&shard=4294967295&&timeout=5s&durability=durable", Target::Shard(u32::MAX), Some(Durability::Durable), Some(5000)),
         ] {
             let expected = CallQuery { target, durability, read: Read::Applied, timeout: timeout.map(Duration::from_millis) };
             assert_eq!(CallQuery::call(query, MOST), Ok(expected), "{query}");
