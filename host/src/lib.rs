@@ -6,12 +6,14 @@
 
 pub mod call;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod db;
 pub mod gate;
 pub mod guest;
+pub mod http;
 pub mod metrics;
 pub mod record;
 pub mod shard;
