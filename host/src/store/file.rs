@@ -34,6 +34,7 @@ use object_store::{
     Result,
 };
 
+mod lock;
 mod staged;
 mod upload;
 
@@ -41,10 +42,6 @@ use staged::{Staged, etag, etag_micros};
 
 /// The folder for temporary files and locks. A name that ends in `#` and digits cannot be listed or addressed as an object.
 const SCRATCH: &str = ".local#0";
-/// Updates of different objects seldom wait for each other with this many locks.
-const LOCKS: u64 = 16;
-/// The longest wait for a lock. It is held for microseconds; only a stopped process keeps it longer.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// A temporary file untouched for this long belongs to a process that died.
 const STALE_AFTER: Duration = Duration::from_secs(3600);
 /// How many folders are remembered as durable before the memory of them starts afresh.
@@ -283,8 +280,7 @@ impl Folder {
         };
         staged::remove_stale(&folder.scratch)?;
         staged::check_file_system(&folder.root, &folder.scratch)?;
-        folder
-            .lock_file("check")
+        lock::of_object(&folder.scratch, "")
             .map_err(|source| refused("lock a file in", &folder.scratch, source))?;
         Ok(folder)
     }
@@ -366,37 +362,8 @@ impl Folder {
 
     /// Waits for the lock that this object shares with a few others; it is free again when the file is dropped.
     fn lock(&self, location: &Path) -> Result<File> {
-        let name = format!("lock-{:02}", fnv1a(location.as_ref().as_bytes()) % LOCKS);
-        self.lock_file(&name)
-            .map_err(|error| failed("lock", &self.scratch.join(name), error))
-    }
-
-    fn lock_file(&self, name: &str) -> io::Result<File> {
-        let path = self.scratch.join(format!("{name}#0"));
-        // Opened anew for each use: the lock belongs to the open file, so threads exclude each other as processes do.
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)?;
-        let start = crate::clock::now();
-        let mut pause = Duration::from_micros(20);
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(file),
-                Err(fs::TryLockError::Error(error)) => return Err(error),
-                Err(fs::TryLockError::WouldBlock) if start.elapsed() > LOCK_WAIT => {
-                    let text = format!(
-                        "another process has held it for {LOCK_WAIT:?}; is one stopped or stuck?"
-                    );
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-                }
-                Err(fs::TryLockError::WouldBlock) => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(2));
-                }
-            }
-        }
+        lock::of_object(&self.scratch, location.as_ref())
+            .map_err(|error| failed("lock", &self.scratch, error))
     }
 
     /// Creates a folder and flushes the entries of it and of all above it, once per process: a folder made by someone else
@@ -515,13 +482,6 @@ fn refused(action: &'static str, path: &FsPath, source: io::Error) -> Error {
         path: path.to_path_buf(),
         source,
     }
-}
-
-/// The same in every process and every build, as all of them have to agree on the lock of an object.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

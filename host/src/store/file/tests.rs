@@ -465,13 +465,47 @@ fn a_lock_held_elsewhere_is_waited_for() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| here.folder.lock(&path).map(drop));
         assert!(
-            here.folder.lock_file("check").is_ok(),
+            here.folder.lock(&Path::from("b")).is_ok(),
             "another lock is free"
         );
         assert!(!waiter.is_finished());
         drop(held);
         waiter.join().expect("waiter").expect("locked");
     });
+}
+
+/// SlateDB sends attributes with each conditional put, and sends it again where they are refused.
+#[tokio::test]
+async fn a_database_lives_in_a_folder_and_sends_each_wal_object_once() {
+    let folder = folder();
+    let store = crate::store::kill_switch::KillSwitch::new(Arc::new(open(&folder)));
+    let build = || {
+        let db = slatedb::Db::builder("shard-000", Arc::new(store.clone()) as Arc<dyn ObjectStore>);
+        db.with_settings(crate::db::settings::profile()).build()
+    };
+    let db = build().await.expect("open");
+    for n in 0..10u8 {
+        let before = store.requests().put;
+        db.put(b"key", [n]).await.expect("put");
+        db.flush().await.expect("flush");
+        assert_eq!(store.requests().put - before, 1, "write {n}");
+    }
+    // Not closed: the next owner fences this one and replays its log.
+    let next = build().await.expect("reopen");
+    assert_eq!(
+        next.get(b"key").await.expect("get").as_deref(),
+        Some(&[9][..])
+    );
+    db.put(b"key", b"late").await.expect("accepted");
+    let error = db.flush().await.expect_err("fenced");
+    assert!(
+        matches!(
+            error.kind(),
+            slatedb::ErrorKind::Closed(slatedb::CloseReason::Fenced)
+        ),
+        "{error}"
+    );
+    next.close().await.expect("close");
 }
 
 /// `cargo test -p quarry --lib -- --ignored --nocapture file::tests::bench` compares the durable put of 200 bytes.

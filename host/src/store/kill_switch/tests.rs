@@ -53,7 +53,7 @@ async fn after_the_kill_every_call_fails_and_nothing_reaches_the_store() {
     assert_killed(store.get(&path).await, "get");
     assert_killed(store.head(&path).await, "head");
     assert_killed(store.get_range(&path, 0..1).await, "range");
-    assert_killed(store.get_ranges(&path, &[0..1]).await, "ranges");
+    assert_killed(store.get_ranges(&path, &[0..1, 2..3]).await, "ranges");
     assert_killed(body.bytes().await, "a body begun before");
     assert_killed(
         listing.try_collect::<Vec<_>>().await,
