@@ -36,11 +36,10 @@ impl MergeOperator {
         }
     }
 
-    /// The value that comes of an operand that was checked. A value that does not fit the operator fails with
-    /// `invalid-argument`.
+    /// The value that comes of an operand that was checked. One that would grow over the limit fails with `invalid-value`.
     pub(crate) fn merge(self, existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>> {
         self.merged(existing, operand)
-            .map_err(|why| Error::new("invalid-argument", why))
+            .map_err(|why| Error::new("invalid-value", why))
     }
 
     fn merged(self, existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
@@ -56,7 +55,10 @@ impl MergeOperator {
         let Some(existing) = existing else {
             return Ok(operand.to_vec());
         };
-        let existing = number("existing value", existing)?;
+        // A value that is no number counts as none, as in the host.
+        let Ok(existing) = <[u8; 8]>::try_from(existing) else {
+            return Ok(operand.to_vec());
+        };
         let unsigned = |join: fn(u64, u64) -> u64| {
             join(u64::from_le_bytes(existing), u64::from_le_bytes(operand)).to_le_bytes()
         };
@@ -82,7 +84,7 @@ fn number(what: &str, bytes: &[u8]) -> Result<[u8; 8], String> {
 
 fn too_long(length: usize) -> String {
     format!(
-        "the value would grow to {length} bytes by append, more than the limit of {MAX_APPENDED}"
+        "the value would grow to {length} bytes, over limits.value ({MAX_APPENDED} bytes)"
     )
 }
 
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(append.check_operand(&full), Ok(()));
         assert_eq!(
             append.merge(Some(b"a"), &full).unwrap_err().code(),
-            "invalid-argument"
+            "invalid-value"
         );
         assert_eq!(
             append
