@@ -9,11 +9,16 @@ use std::{
 use clap::{Parser, error::ErrorKind};
 
 pub mod args;
+mod bench;
 pub mod build;
 mod config;
+mod dev;
 mod new;
 pub mod output;
+mod running;
+mod serve;
 mod settings;
+mod verify;
 
 pub use output::Output;
 
@@ -72,6 +77,9 @@ pub enum Error {
     /// The guest could not be built.
     #[error(transparent)]
     Build(#[from] build::Error),
+    /// Logging did not start.
+    #[error(transparent)]
+    Log(#[from] crate::telemetry::Error),
     /// A file or a stream failed.
     #[error("{what}")]
     Io {
@@ -106,7 +114,7 @@ impl Error {
             Self::Io { .. } | Self::Failed(_) => Exit::Failed,
             Self::Build(error) if error.is_usage() => Exit::Usage,
             Self::Build(_) => Exit::Failed,
-            Self::Usage(_) | Self::Config(_) => Exit::Usage,
+            Self::Usage(_) | Self::Config(_) | Self::Log(_) => Exit::Usage,
             Self::Unreachable(_) => Exit::Unreachable,
             Self::Refused(_) => Exit::Refused,
             Self::Interrupted => Exit::Interrupted,
@@ -119,6 +127,7 @@ impl Error {
         match self {
             Self::Usage(_) => "usage",
             Self::Config(_) => "config",
+            Self::Log(_) => "log",
             Self::Build(_) => "build",
             Self::Io { .. } => "io",
             Self::Failed(_) => "failed",
@@ -163,6 +172,10 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
         Command::New(args) => new::run(&args, out),
         Command::Build(args) => build::run(&args, out).await,
         Command::Config(args) => config::run(&args, out),
+        Command::Dev(args) => dev::run(&args, out).await,
+        Command::Serve(args) => serve::run(&args, out).await,
+        Command::Verify(args) => verify::run(&args, out).await,
+        Command::Bench(args) => bench::run(&args, out).await,
         _ => Err(Error::Usage(
             "this build of quarry does not have this verb".into(),
         )),

@@ -4,6 +4,7 @@
 //! native Rust, that gets the shard's database and a durability notifier. See [`Cluster`] for the API, and
 //! `host/ARCHITECTURE.md` for the map of the code.
 
+pub mod bench;
 pub mod call;
 pub mod cli;
 pub mod client;

@@ -60,10 +60,7 @@ fn announce(node: &Node, config: &Config, dir: &Path, out: Output) -> Result<(),
     }
     let name = &config.module.name;
     let keeps = if config.store == "memory:" { "in memory; nothing is kept (--data-dir DIR keeps it)".to_owned() } else { format!("in {}", config.store) };
-    let curl = example(dir).map_or_else(|| format!("curl -X POST '{url}/v1/call/METHOD?key=hello'"), |(method, key, data)| {
-        let data = data.map_or_else(String::new, |data| format!(" -d '{data}'"));
-        format!("curl -X POST '{url}/v1/call/{method}?key={key}'{data}")
-    });
+    let curl = curl(&url, config);
     out.note(&format!("\n{name} runs on {url}: {} shards, {keeps}", node.cluster.shards()));
     if !ready {
         for (shard, report) in &node.cluster.assignments().keys().filter_map(|shard| Some((*shard, node.cluster.shard_report(*shard).ok()?))).collect::<Vec<_>>() {
@@ -77,14 +74,13 @@ fn announce(node: &Node, config: &Config, dir: &Path, out: Output) -> Result<(),
     Ok(())
 }
 
-/// A call that shows something: `[dev.example]` is no key of the configuration, so it is a comment line of the project's quarry.toml,
-/// `# try: METHOD KEY [PAYLOAD]`.
-fn example(dir: &Path) -> Option<(String, String, Option<String>)> {
-    let text = std::fs::read_to_string(dir.join("quarry.toml")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("# try:"))?;
-    let mut words = line.trim().splitn(3, ' ');
-    let (method, key) = (words.next()?.to_owned(), words.next()?.to_owned());
-    Some((method, key, words.next().map(str::to_owned)))
+/// The curl line of the project's example (`module.example`).
+fn curl(url: &str, config: &Config) -> String {
+    let example = config.module.example.as_deref().unwrap_or("METHOD KEY");
+    let mut words = example.splitn(3, ' ');
+    let (method, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let data = words.next().map_or_else(String::new, |payload| format!(" -d '{payload}'"));
+    format!("curl -X POST '{url}/v1/call/{method}?key={key}'{data}")
 }
 
 /// Watches what the project says belongs to it.

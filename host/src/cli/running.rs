@@ -39,7 +39,8 @@ pub(super) enum Signal {
 impl Node {
     /// Starts a node with a guest.
     pub async fn start(config: Arc<Config>, guests: Arc<Runtime>, module: Arc<dyn Module>) -> Result<Self, Error> {
-        let exporter = metrics::install();
+        // Before the cluster, which makes the metrics of its shards.
+        metrics::install();
         let http_threads = Builder::new_multi_thread()
             .worker_threads(config.threads.http)
             .thread_name("quarry-http")
@@ -47,7 +48,7 @@ impl Node {
             .build()
             .map_err(|error| Error::Failed(format!("no threads for HTTP: {error}")))?;
         let cluster = Cluster::start(config.clone(), module).await.map_err(|error| Error::Failed(error.to_string()))?;
-        let bound = HttpServer::bind(HttpOptions::from(&*config), cluster.clone(), exporter, http_threads.handle()).await;
+        let bound = HttpServer::bind(HttpOptions::from(&*config), cluster.clone(), http_threads.handle()).await;
         match bound {
             Ok(http) => Ok(Self { cluster, http, guests, config, http_threads }),
             Err(error) => {

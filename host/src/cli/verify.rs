@@ -22,7 +22,7 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     let config = Config::load(&sources)?.config;
     let shown = path.display().to_string();
     let bytes = running::read(&path)?;
-    let inspection = inspect::inspect(&bytes).map_err(|error| Error::Failed(format!("{shown}: {error}")))?;
+    let inspection = inspect(&bytes).map_err(|error| Error::Failed(format!("{shown}: {error}")))?;
     let guests = running::engine(&config)?;
     let begun = clock::now();
     let module: Arc<dyn Module> = running::load(&guests, &config, &path, 0).await?;
