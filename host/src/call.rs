@@ -50,8 +50,8 @@ pub enum Read {
 /// How a call is made.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
-    /// When the reply may leave.
-    pub durability: Durability,
+    /// When the reply may leave; when none, once what it shows is durable, unless the guest asked for earlier.
+    pub durability: Option<Durability>,
     /// How long the caller waits, all retries included; `call.timeout` when none.
     pub timeout: Option<Duration>,
     /// Headers for the guest, names in lower case.

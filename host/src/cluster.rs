@@ -45,7 +45,7 @@ use quarry_core::hash;
 use quarry_core::retry::{self, Failed, Policy};
 use tokio::sync::oneshot;
 
-use crate::call::{CallError, CallErrorKind, CallOptions, CallReply, QueryOptions, Target};
+use crate::call::{CallError, CallErrorKind, CallOptions, CallReply, Durability, QueryOptions, Read, Target};
 use crate::clock;
 use crate::config::Config;
 use crate::guest::{METHOD_MAX_BYTES, Module, Request};
@@ -68,6 +68,22 @@ pub use swap::{SwapError, SwapReport};
 pub struct Cluster {
     node: Arc<Node>,
     _alive: Arc<node::Alive>,
+}
+
+/// How a request is run on its shard.
+#[derive(Clone, Copy)]
+enum How {
+    Call(Option<Durability>),
+    Query(Read),
+}
+
+impl How {
+    async fn run(self, handle: &ShardHandle, request: Request) -> Result<Outcome, CallError> {
+        match self {
+            Self::Call(durability) => handle.call(request, durability).await,
+            Self::Query(read) => handle.query(request, read).await,
+        }
+    }
 }
 
 /// Not every shard is ready.
@@ -117,7 +133,7 @@ impl Cluster {
     pub async fn call(&self, target: Target, method: &str, payload: Bytes, options: CallOptions) -> Result<CallReply, CallError> {
         let CallOptions { durability, timeout, headers } = options;
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        self.route(shard, request, async |handle: &ShardHandle, request| handle.call(request, durability).await).await
+        self.route(shard, request, How::Call(durability)).await
     }
 
     /// Runs a query of the guest on the shard of the target, in parallel with calls and other queries.
@@ -127,7 +143,7 @@ impl Cluster {
     pub async fn query(&self, target: Target, method: &str, payload: Bytes, options: QueryOptions) -> Result<CallReply, CallError> {
         let QueryOptions { read, timeout, headers } = options;
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        self.route(shard, request, async |handle: &ShardHandle, request| handle.query(request, read).await).await
+        self.route(shard, request, How::Query(read)).await
     }
 
     /// Where a shard is.
@@ -253,6 +269,15 @@ impl Cluster {
         self.node.stop().await;
     }
 
+    /// Runs a method so many times in a row on the shard's own thread, with nothing in between, and gives each time in nanoseconds.
+    pub(crate) async fn measure(&self, shard: u32, method: &str, calls: usize) -> Result<Vec<u64>, CallError> {
+        let handle = self.open_shard(shard)?;
+        let (_, request) = self.request(Target::Shard(shard), method, Bytes::new(), None, Vec::new())?;
+        let (done, measured) = oneshot::channel();
+        handle.control(Control::Measure { request, calls, done }).await?;
+        measured.await.unwrap_or_else(|_| Err(self.unassigned(shard)))
+    }
+
     fn request(
         &self,
         target: Target,
@@ -280,13 +305,8 @@ impl Cluster {
         Ok((shard, Request { method: method.to_owned(), key, payload, headers, deadline }))
     }
 
-    /// Runs `attempt` on the shard's handle; again, after a pause, only where it is sure that nothing ran.
-    async fn route(
-        &self,
-        shard: u32,
-        request: Request,
-        attempt: impl AsyncFn(&ShardHandle, Request) -> Result<Outcome, CallError>,
-    ) -> Result<CallReply, CallError> {
+    /// Runs a request on the shard's handle; again, after a pause, only where it is sure that nothing ran.
+    async fn route(&self, shard: u32, request: Request, how: How) -> Result<CallReply, CallError> {
         let deadline = request.deadline;
         let slot = &self.node.slots[shard as usize];
         let policy = Policy { retries: self.node.config.call.retries, delay: self.node.config.call.retry_delay };
@@ -294,7 +314,7 @@ impl Cluster {
             let mut failed = 0;
             loop {
                 let outcome = match slot.handle() {
-                    Some(handle) => attempt(&handle, request.clone()).await,
+                    Some(handle) => how.run(&handle, request.clone()).await,
                     None => Err(self.unassigned(shard)),
                 };
                 let error = match outcome {

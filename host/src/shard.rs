@@ -61,6 +61,8 @@ pub(crate) enum Control {
     Swap { module: Arc<dyn Module>, options: Arc<str>, done: oneshot::Sender<Result<task::Swapped, CallError>> },
     /// Make a new instance, and forget the traps.
     Restart { done: oneshot::Sender<Result<(), CallError>> },
+    /// Run a request so many times in a row, and give each time in nanoseconds: what a call costs without its way here.
+    Measure { request: Request, calls: usize, done: oneshot::Sender<Result<Vec<u64>, CallError>> },
 }
 
 impl ShardHandle {
@@ -94,12 +96,9 @@ impl ShardHandle {
         self.queue.calls.load(Ordering::Relaxed)
     }
 
-    /// Looks after what nothing else does: how far durability lags, and instances that are not used.
-    pub(crate) fn sample(&self, now: std::time::Instant) {
-        let lag = self.db.visible_seq().saturating_sub(self.db.gate().durable_seq());
-        crate::metrics::durability_lag(self.shard, lag);
-        crate::metrics::queued(self.shard, self.queued());
-        self.queries.trim(now);
+    /// Its instances for queries.
+    pub(crate) fn queries(&self) -> &Arc<QueryPool> {
+        &self.queries
     }
 
     /// Runs a call, and waits until its outcome may leave. The caller bounds the time: dropping this future takes a call that has not

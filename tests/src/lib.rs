@@ -1,0 +1,1 @@
+//! The tests across the border live in `it/`, one binary.

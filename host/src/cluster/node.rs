@@ -13,6 +13,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::db::open::Databases;
 use crate::guest::Module;
+use crate::metrics;
 use crate::shard::slot::Slot;
 use crate::store::Store;
 use crate::store::probe::{self, ProbeReport};
@@ -80,14 +81,11 @@ impl Node {
         }
     }
 
-    /// Probes the store from the storage runtime, where its connections live.
+    /// Probes the store.
     pub async fn probe_now(&self, timeout: Duration) -> ProbeReport {
-        let (store, path) = (self.store.clone(), self.config.path.clone());
-        let probing = self.threads.storage().spawn(async move { probe::probe(&store, &path, timeout).await });
-        match probing.await {
-            Ok(report) => report,
-            Err(error) => ProbeReport::broken(&self.store, error.to_string()),
-        }
+        let report = probe::probe(&self.store, &self.config.path, timeout).await;
+        metrics::probed(&self.cluster, report.passed());
+        report
     }
 
     /// Stops every shard and waits for it.
@@ -114,7 +112,10 @@ impl Node {
             let now = clock::now();
             for slot in &self.slots {
                 if let Some(handle) = slot.handle() {
-                    handle.sample(now);
+                    let db = handle.db();
+                    slot.metrics.lag(db.visible_seq(), db.gate().durable_seq());
+                    slot.metrics.queued(handle.queued());
+                    handle.queries().trim(now);
                 }
             }
         }

@@ -71,6 +71,17 @@ impl Cluster {
     /// See [`StartError`].
     pub async fn start(config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
         config.validate()?;
+        let store = Store::open(&config.store, &config.store_options)?;
+        Self::start_on(store, config, module).await
+    }
+
+    /// As [`Cluster::start`], on a store that is open already (`store` and `store_options` of the configuration are not
+    /// looked at): one in memory that several clusters share, or one of the caller's own.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start_on(store: Store, config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
+        config.validate()?;
         let settings = settings::effective(config.settings.clone())?;
         if let Some(name) = &config.merge_operator {
             merge::operator(name)?;
@@ -84,16 +95,17 @@ impl Cluster {
             compaction: config.threads.compaction,
         };
         let threads = Threads::start(sizes).map_err(StartError::Threads)?;
-        let store = Store::open(&config.store, &config.store_options)?;
         let cluster: Arc<str> = config.cluster.as_str().into();
         let name: Arc<str> = config.node.as_str().into();
+        let mut tending = maintenance::Options::new(threads.compaction());
+        tending.l0_max_ssts = settings.l0_max_ssts;
         let databases = Databases {
             cluster: cluster.clone(),
             store: store.objects(),
             settings,
             merge_operator: config.merge_operator.as_deref().map(Into::into),
             cache: NodeCache::new(config.cache.capacity),
-            maintenance: Maintenance::new(maintenance::Options::new(threads.compaction()))?,
+            maintenance: Maintenance::new(tending)?,
             flush: flusher::Options {
                 flush_interval: config.shard.flush_interval,
                 flush_after: config.shard.flush_after,
@@ -105,7 +117,7 @@ impl Cluster {
             close_timeout: config.shard.close_timeout,
         };
         let (changed, _) = watch::channel(0);
-        let slots = (0..config.shards).map(|shard| Arc::new(Slot::new(shard, name.clone(), changed.clone()))).collect();
+        let slots = (0..config.shards).map(|shard| Arc::new(Slot::new(&cluster, shard, name.clone(), changed.clone()))).collect();
         let stop = CancellationToken::new();
         let node = Arc::new(Node {
             opening: Semaphore::new(config.shard.max_concurrency),
@@ -158,7 +170,7 @@ pub(super) async fn validate(module: &Arc<dyn Module>, options: &str) -> Result<
 async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
     if probe {
         let report = node.probe_now(PROBE_TIME).await;
-        if let Err(error) = report.verdict(&node.store) {
+        if let Err(error) = report.into_result() {
             node.set_probe(ProbeStatus::Failed, Some(error.to_string()));
             return Err(error.into());
         }
@@ -168,9 +180,7 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
         node.set_probe(ProbeStatus::Skipped, None);
     }
     let wanted = record::Wanted { shards: node.config.shards, merge_operator: node.config.merge_operator.clone() };
-    let (store, path) = (node.store.clone(), node.config.path.clone());
-    let ensured = node.threads.storage().spawn(async move { record::ensure(&store, &path, &wanted).await });
-    ensured.await.unwrap_or_else(|error| Err(record::Error::broken(error.to_string())))?;
+    record::ensure(&node.store, &node.config.path, &wanted).await?;
     Ok(())
 }
 

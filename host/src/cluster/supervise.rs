@@ -15,7 +15,6 @@ use super::swap;
 use crate::clock;
 use crate::db::open::{OpenError, Opening};
 use crate::guest::StopReason;
-use crate::metrics;
 use crate::shard::slot::Slot;
 use crate::shard::task::{Running, Start};
 
@@ -48,6 +47,7 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
         place = node.opening.acquire() => place,
     };
     slot.set(ShardState::Starting);
+    let tried = clock::now();
     let path = node.store.path(&database_path(&node.config.path, shard, node.config.shards));
     let shard_thread = node.threads.shard(shard);
     let opened = node.databases.open(shard, path, shard_thread.clone()).await;
@@ -60,6 +60,7 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
             };
             tracing::error!(shard, %error, "shard did not open");
             slot.fail(state, error.to_string());
+            slot.metrics.start_failed();
             return (reason, Duration::ZERO);
         }
     };
@@ -80,7 +81,8 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
     let mut running = Running::start(start).await;
     drop(place);
     slot.set_attempted();
-    metrics::shard_started(&node.cluster, shard);
+    let took = clock::now().saturating_duration_since(tried);
+    slot.metrics.started(loaded.module.describe().revision, took);
     tracing::info!(shard, writer_epoch = opening.writer_epoch, "shard started");
     // A swap that went round while this shard opened did not find it.
     let newest = node.module.load_full();
@@ -102,6 +104,7 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
 async fn end(node: &Arc<Node>, slot: &Arc<Slot>, running: Running, opening: Opening, reason: &DownReason, why: &str) {
     let shard = slot.shard();
     let limit = node.config.shard.close_timeout;
+    let began = clock::now();
     match reason {
         DownReason::Stopped => {
             slot.set(ShardState::Stopping);
@@ -114,24 +117,25 @@ async fn end(node: &Arc<Node>, slot: &Arc<Slot>, running: Running, opening: Open
                     slot.fail(ShardState::Stopping, error.to_string());
                 }
             }
-            metrics::shard_stopped(&node.cluster, shard);
+            slot.metrics.stopped("stopped", clock::now().saturating_duration_since(began));
         }
         DownReason::Fenced | DownReason::Lost => {
             let text = fenced(node, &opening, why).await;
             slot.withdraw();
             slot.fail(ShardState::Fenced, text.clone());
             tracing::error!(shard, why = text, "shard fenced: another process opened its database; is a second instance running on this store?");
-            metrics::shard_fenced(&node.cluster, shard);
+            slot.metrics.fenced();
             running.stop(StopReason::Fenced, limit).await;
             opening.abandon(reason, &text).await;
+            slot.metrics.stopped("fenced", clock::now().saturating_duration_since(began));
         }
         DownReason::Crashed => {
             slot.withdraw();
             slot.fail(ShardState::Crashed, why.to_owned());
             tracing::error!(shard, why, "shard crashed");
-            metrics::shard_stopped(&node.cluster, shard);
             running.stop(StopReason::Stopping, limit).await;
             opening.abandon(reason, why).await;
+            slot.metrics.stopped("crashed", clock::now().saturating_duration_since(began));
         }
     }
 }

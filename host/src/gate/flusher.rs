@@ -4,7 +4,7 @@
 //! bounds what a busy shard costs: one PUT a flush). A write nobody waits for is flushed within `flush_after`.
 //! An idle shard does nothing at all.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ impl Flusher {
     /// Starts flushing `db` on `runtime`.
     pub fn spawn(runtime: &Handle, shard: u32, db: Db, gate: Arc<Gate>, options: Options) -> Self {
         let stop = CancellationToken::new();
-        let run = Run { shard, db, gate, wal_objects: WalObjects::new(options.memtable_flush_wal_objects), options, last: None, stalled: false, memtable: None };
+        let run = Run { shard, db, gate, replay: Arc::new(Mutex::new(ReplayBound::new(options.memtable_flush_wal_objects, 0))), options, last: None, stalled: false, memtable: None };
         let task = runtime.spawn(run.run(stop.clone()));
         Self { stop, task }
     }
@@ -62,7 +62,7 @@ struct Run {
     options: Options,
     last: Option<Instant>,
     stalled: bool,
-    wal_objects: WalObjects,
+    replay: Arc<Mutex<ReplayBound>>,
     memtable: Option<JoinHandle<()>>,
 }
 
@@ -143,15 +143,21 @@ impl Run {
         let grown = seq > self.gate.durable_seq();
         self.stalled = !grown;
         self.gate.advance(Some(view), seq);
-        if grown && self.wal_objects.flushed() && self.memtable.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (db, shard) = (self.db.clone(), self.shard);
+        if grown && lock(&self.replay).wal_flushed() {
+            let (db, shard, replay) = (self.db.clone(), self.shard, self.replay.clone());
             self.memtable = Some(tokio::spawn(async move {
-                if let Err(error) = db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await {
+                let flushed = db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await;
+                if let Err(error) = &flushed {
                     tracing::debug!(shard, %error, "memtable flush failed");
                 }
+                lock(&replay).memtable_flushed(flushed.is_ok());
             }));
         }
     }
+}
+
+fn lock(replay: &Mutex<ReplayBound>) -> MutexGuard<'_, ReplayBound> {
+    replay.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a failed database operation says of the shard.

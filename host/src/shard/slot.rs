@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::ShardHandle;
 use crate::clock;
+use crate::metrics::{CallMetrics, ShardMetrics};
 use crate::cluster::status::{ShardReport, ShardState};
 
 /// One shard's place. Everyone who asks for the shard looks here.
@@ -18,6 +19,10 @@ pub struct Slot {
     /// Tells of each change of any slot of the node.
     changed: watch::Sender<u64>,
     retry: tokio::sync::Notify,
+    /// The shard's metrics.
+    pub metrics: ShardMetrics,
+    /// The metrics of its calls.
+    pub calls: CallMetrics,
 }
 
 struct State {
@@ -34,7 +39,7 @@ struct State {
 impl Slot {
     /// The place of a shard that nobody tried to open yet.
     #[must_use]
-    pub fn new(shard: u32, node: Arc<str>, changed: watch::Sender<u64>) -> Self {
+    pub fn new(cluster: &str, shard: u32, node: Arc<str>, changed: watch::Sender<u64>) -> Self {
         let state = State {
             state: ShardState::Unassigned,
             since_ms: clock::wall_ms(),
@@ -44,7 +49,7 @@ impl Slot {
             opens: 0,
             attempted: false,
         };
-        Self { shard, node, handle: ArcSwapOption::empty(), state: Mutex::new(state), changed, retry: tokio::sync::Notify::new() }
+        Self { shard, node, handle: ArcSwapOption::empty(), state: Mutex::new(state), changed, retry: tokio::sync::Notify::new(), metrics: ShardMetrics::new(cluster, shard), calls: CallMetrics::new(cluster, shard) }
     }
 
     /// The shard's number.

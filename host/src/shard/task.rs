@@ -21,7 +21,7 @@ use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::{Notifier, Tags};
-use crate::guest::{Failure, Instance, InstanceContext, Module, ShardFlag, StopReason, Trap, TrapKind};
+use crate::guest::{Failure, Instance, InstanceContext, Module, Request, ShardFlag, StopReason, Trap, TrapKind};
 
 /// Durable tags that a guest gets at once.
 const TAGS_MAX: usize = 1024;
@@ -216,7 +216,7 @@ impl Shard {
             }
         }
         if let Guest::Running(instance) = std::mem::replace(&mut self.guest, Guest::Waiting(clock::now())) {
-            self.end(instance, reason).await;
+            end(self.shard, &self.module, instance, reason).await;
         }
     }
 
@@ -314,7 +314,7 @@ impl Shard {
         match control {
             Control::Restart { done } => {
                 if let Guest::Running(instance) = std::mem::replace(&mut self.guest, Guest::Waiting(clock::now())) {
-                    self.end(instance, StopReason::Stopping).await;
+                    end(self.shard, &self.module, instance, StopReason::Stopping).await;
                 }
                 self.forget();
                 self.traps.clear();
@@ -326,9 +326,42 @@ impl Shard {
             }
             Control::Swap { module, options, done } => {
                 let swapped = self.swap(module, options).await;
+                match &swapped {
+                    Ok(done) => self.slot.metrics.swapped(done.to, done.pause),
+                    Err(_) => self.slot.metrics.swap_failed(),
+                }
                 _ = done.send(swapped);
             }
+            Control::Measure { request, calls, done } => {
+                let measured = self.measure(&request, calls).await;
+                _ = done.send(measured);
+            }
         }
+    }
+
+    async fn measure(&mut self, request: &Request, calls: usize) -> Result<Vec<u64>, CallError> {
+        let Guest::Running(instance) = &mut self.guest else { return Err(self.not_started()) };
+        let mut times = Vec::with_capacity(calls);
+        for _ in 0..calls {
+            let before = clock::now();
+            let ran = instance.call(request).await;
+            let took = clock::now().saturating_duration_since(before);
+            times.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            match ran {
+                Ok(_) => {}
+                Err(Failure::Error(error)) => return Err(CallError::guest(error)),
+                Err(Failure::Trap(trap)) => {
+                    self.trapped(&trap, &request.method);
+                    return Err(CallError::trap(&trap));
+                }
+            }
+            // What the calls asked for is taken as it comes, so that their wishes do not pile up.
+            if times.len().is_multiple_of(TAGS_MAX) {
+                tokio::task::yield_now().await;
+                self.tags.clear();
+            }
+        }
+        Ok(times)
     }
 
     /// Makes and starts an instance of the shard's module.
@@ -362,7 +395,7 @@ impl Shard {
         };
         let from = self.module.describe().revision;
         if let Guest::Running(old) = std::mem::replace(&mut self.guest, Guest::Running(instance)) {
-            self.end(old, StopReason::Swapping).await;
+            end(self.shard, &self.module, old, StopReason::Swapping).await;
         }
         self.module = module.clone();
         self.context = context.clone();
@@ -373,19 +406,11 @@ impl Shard {
         Ok(Swapped { from, to: info.revision, pause: clock::now().saturating_duration_since(begun) })
     }
 
-    async fn end(&self, mut instance: Box<dyn Instance>, reason: StopReason) {
-        if !self.module.describe().exports.lifecycle {
-            return;
-        }
-        if let Err(Failure::Trap(trap)) = instance.stop(reason).await {
-            tracing::warn!(shard = self.shard, %trap, reason = reason.as_str(), "guest failed to stop");
-        }
-    }
-
     fn trapped(&mut self, trap: &Trap, method: &str) {
         self.forget();
         let now = clock::now();
         let text = trap.to_string();
+        self.slot.metrics.trapped(trap.kind);
         match self.traps.trapped(now.saturating_duration_since(self.born)) {
             Verdict::Restart(pause) => {
                 tracing::warn!(shard = self.shard, method, trap = text, ?pause, "guest trapped; its instance is replaced");
@@ -400,6 +425,7 @@ impl Shard {
                     self.shard
                 );
                 tracing::error!(shard = self.shard, method, trap = text, traps, ?window, "guest quarantined");
+                self.slot.metrics.quarantined();
                 self.slot.trapped(ShardState::Quarantined, text);
                 self.guest = Guest::Quarantined(reason.into());
             }
@@ -425,4 +451,14 @@ async fn fresh(module: &Arc<dyn Module>, context: &InstanceContext) -> Result<Bo
         instance.start().await?;
     }
     Ok(instance)
+}
+
+/// Tells an instance that it is the last thing it does.
+async fn end(shard: u32, module: &Arc<dyn Module>, mut instance: Box<dyn Instance>, reason: StopReason) {
+    if !module.describe().exports.lifecycle {
+        return;
+    }
+    if let Err(Failure::Trap(trap)) = instance.stop(reason).await {
+        tracing::warn!(shard, %trap, reason = reason.as_str(), "guest failed to stop");
+    }
 }

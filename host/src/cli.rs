@@ -1,0 +1,202 @@
+//! The command line: verbs, exit codes, and what ends the program.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, error::ErrorKind};
+
+pub mod args;
+mod bench;
+pub mod build;
+mod config;
+mod dev;
+mod new;
+pub mod output;
+mod running;
+mod serve;
+mod settings;
+mod verify;
+
+pub use output::Output;
+
+use crate::config as configuration;
+use args::Command;
+
+/// Printed behind the help of the program. [`Exit`] is the same table in code.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done; also when whoever reads the output stopped reading
+    1  failed
+    2  wrong arguments or configuration
+    3  the server cannot be reached
+    4  the server or the guest refused the request
+  130  interrupted (Ctrl-C)
+
+Data goes to standard output, messages to standard error. With --json both are JSON.";
+
+/// A plugin host for sharded, stateful services: SlateDB shards in one bucket, logic as WebAssembly components.
+#[derive(Debug, Parser)]
+#[command(name = "quarry", version, after_help = EXIT_CODES, arg_required_else_help = true, max_term_width = 120)]
+pub struct Cli {
+    /// Print data, and errors, as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// Failed.
+    Failed = 1,
+    /// Wrong arguments or configuration.
+    Usage = 2,
+    /// The server cannot be reached.
+    Unreachable = 3,
+    /// The server or the guest refused the request.
+    Refused = 4,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+/// Why a verb failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The arguments do not go together.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] configuration::Error),
+    /// The guest could not be built.
+    #[error(transparent)]
+    Build(#[from] build::Error),
+    /// Logging did not start.
+    #[error(transparent)]
+    Log(#[from] crate::telemetry::Error),
+    /// A file or a stream failed.
+    #[error("{what}")]
+    Io {
+        /// What was tried with which file.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Whatever else failed.
+    #[error("{0}")]
+    Failed(String),
+    /// The server cannot be reached. Names the server.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server or the guest refused the request. Has the code of the refusal.
+    #[error("{0}")]
+    Refused(String),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// Nobody reads the output any more. Ends the program as a success.
+    #[error("the output was closed")]
+    ClosedPipe,
+}
+
+impl Error {
+    /// The program's exit.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::ClosedPipe => Exit::Done,
+            Self::Io { .. } | Self::Failed(_) => Exit::Failed,
+            Self::Build(error) if error.is_usage() => Exit::Usage,
+            Self::Build(_) => Exit::Failed,
+            Self::Usage(_) | Self::Config(_) | Self::Log(_) => Exit::Usage,
+            Self::Unreachable(_) => Exit::Unreachable,
+            Self::Refused(_) => Exit::Refused,
+            Self::Interrupted => Exit::Interrupted,
+        }
+    }
+
+    /// A stable word for programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Usage(_) => "usage",
+            Self::Config(_) => "config",
+            Self::Log(_) => "log",
+            Self::Build(_) => "build",
+            Self::Io { .. } => "io",
+            Self::Failed(_) => "failed",
+            Self::Unreachable(_) => "unreachable",
+            Self::Refused(_) => "refused",
+            Self::Interrupted => "interrupted",
+            Self::ClosedPipe => "closed",
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Parses arguments (the first is the program's name), runs the verb, prints what went wrong.
+pub async fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let out = Output { json: cli.json };
+    match run(cli.command, out).await {
+        Ok(exit) => exit,
+        Err(error) => {
+            if !matches!(error, Error::ClosedPipe) {
+                out.error(&error);
+            }
+            error.exit()
+        }
+    }
+}
+
+/// Runs a verb.
+///
+/// # Errors
+/// Why it failed; [`Error::exit`] is the exit for it.
+pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
+    match command {
+        Command::New(args) => new::run(&args, out),
+        Command::Build(args) => build::run(&args, out).await,
+        Command::Config(args) => config::run(&args, out),
+        Command::Dev(args) => dev::run(&args, out).await,
+        Command::Serve(args) => serve::run(&args, out).await,
+        Command::Verify(args) => verify::run(&args, out).await,
+        Command::Bench(args) => bench::run(&args, out).await,
+        _ => Err(Error::Usage(
+            "this build of quarry does not have this verb".into(),
+        )),
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments. Not `error.exit()`: a closed pipe is no failure.
+fn usage(error: &clap::Error) -> Exit {
+    let text = error.render();
+    let is_answer = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    );
+    if is_answer {
+        let _ = error.print();
+        let _ = io::stdout().flush();
+        return Exit::Done;
+    }
+    let _ = error.print().or_else(|_| write!(io::stderr(), "{text}"));
+    Exit::Usage
+}
+
+#[cfg(test)]
+mod tests;

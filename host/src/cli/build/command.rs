@@ -1,0 +1,295 @@
+//! Runs a build command: its output line by line, its end bounded, what it is missing said in plain words.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    process::{Child, Command},
+};
+
+use super::{Error, color};
+use crate::config::Module;
+
+/// A build that takes longer is ended.
+const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// How much of standard error an error keeps.
+const TAIL_MAX_BYTES: usize = 64 * 1024;
+/// A longer line is handed on in parts.
+const LINE_MAX_BYTES: usize = 1 << 20;
+
+const CARGO: [&str; 6] = [
+    "build",
+    "--release",
+    "--target",
+    "wasm32-wasip2",
+    "--lib",
+    "--message-format=json-render-diagnostics",
+];
+
+/// Runs the build command of a project and returns the components that it told of; only cargo does.
+pub(super) async fn run(
+    dir: &Path,
+    module: &Module,
+    mut on_output: impl FnMut(&str),
+) -> Result<Vec<PathBuf>, Error> {
+    let (mut command, shown) = match &module.build {
+        Some(line) if module.path.is_none() => {
+            return Err(Error::Project(format!(
+                "module.build is `{line}`, and module.path does not say which component it makes: set both"
+            )));
+        }
+        Some(line) => {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]);
+            (command, line.clone())
+        }
+        None if module.language != "rust" => {
+            return Err(Error::Project(format!(
+                "module.language is {:?}, which has no build command of its own: set module.build and module.path",
+                module.language
+            )));
+        }
+        None if !dir.join("Cargo.toml").exists() => {
+            return Err(Error::Project(format!(
+                "{} has no Cargo.toml: set module.build and module.path in quarry.toml for another way to build",
+                dir.display()
+            )));
+        }
+        None => {
+            let mut command = Command::new("cargo");
+            command.args(CARGO);
+            if color() {
+                command.env("CARGO_TERM_COLOR", "always");
+            }
+            (
+                command,
+                "cargo build --release --target wasm32-wasip2".into(),
+            )
+        }
+    };
+    command
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    // A group of its own, so that the compilers under cargo or a shell end with it.
+    #[cfg(unix)]
+    command.process_group(0);
+    let child = command.spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound if module.build.is_none() => missing_tool("cargo"),
+        _ => Error::Run {
+            command: shown.clone(),
+            source,
+        },
+    })?;
+    let group = Group { id: child.id() };
+    let ended = tokio::time::timeout(
+        BUILD_LIMIT,
+        follow(child, module.build.is_none(), dir, &mut on_output),
+    )
+    .await;
+    let Ok(ended) = ended else {
+        return Err(Error::TooLong {
+            command: shown,
+            limit: BUILD_LIMIT,
+        });
+    };
+    let (status, stderr, made) = ended.map_err(|source| Error::Run {
+        command: shown.clone(),
+        source,
+    })?;
+    group.ended();
+    if status.success() {
+        return Ok(made);
+    }
+    let tool = || {
+        module
+            .build
+            .as_deref()
+            .and_then(|line| line.split_whitespace().next())
+            .unwrap_or("sh")
+    };
+    if status.code() == Some(127) && module.build.is_some() {
+        return Err(missing_tool(tool()));
+    }
+    Err(missing_target(&stderr).unwrap_or(Error::Failed {
+        command: shown,
+        status: status.to_string(),
+        stderr,
+    }))
+}
+
+/// Reads both streams to their ends and waits.
+async fn follow(
+    mut child: Child,
+    is_cargo: bool,
+    dir: &Path,
+    on_output: &mut impl FnMut(&str),
+) -> io::Result<(std::process::ExitStatus, String, Vec<PathBuf>)> {
+    let mut stdout = Lines::new(child.stdout.take());
+    let mut stderr = Lines::new(child.stderr.take());
+    let mut tail = String::new();
+    let mut made = Vec::new();
+    let manifest = dir.join("Cargo.toml").canonicalize().ok();
+    while stdout.is_open() || stderr.is_open() {
+        tokio::select! {
+            line = stdout.next(), if stdout.is_open() => if let Some(line) = line? {
+                if is_cargo {
+                    made.extend(components(&line, manifest.as_deref()));
+                } else {
+                    on_output(&line);
+                }
+            },
+            line = stderr.next(), if stderr.is_open() => if let Some(line) = line? {
+                on_output(&line);
+                tail.push_str(&line);
+                tail.push('\n');
+                trim_front(&mut tail, TAIL_MAX_BYTES);
+            },
+        }
+    }
+    Ok((child.wait().await?, tail, made))
+}
+
+/// The components of the project's own package in a line of cargo's JSON.
+fn components(line: &str, manifest: Option<&Path>) -> Vec<PathBuf> {
+    let Ok(message) = serde_json::from_str::<Value>(line) else {
+        return Vec::new();
+    };
+    let is_own = message["manifest_path"].as_str().map(Path::new) == manifest;
+    if message["reason"] != "compiler-artifact" || !is_own {
+        return Vec::new();
+    }
+    let files = message["filenames"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(PathBuf::from);
+    files
+        .filter(|file| {
+            file.extension()
+                .is_some_and(|extension| extension == "wasm")
+        })
+        .collect()
+}
+
+/// What rustc and cargo say when the target is not installed, put as what to do.
+fn missing_target(stderr: &str) -> Option<Error> {
+    let known = [
+        "target may not be installed",
+        "target add wasm32-wasip2",
+        "is not installed for the toolchain",
+    ];
+    known
+        .iter()
+        .any(|sign| stderr.contains(sign))
+        .then(|| Error::Missing {
+            what: "Rust's target wasm32-wasip2 is missing".into(),
+            install: "rustup target add wasm32-wasip2".into(),
+        })
+}
+
+fn missing_tool(tool: &str) -> Error {
+    let install = match tool {
+        "cargo" | "rustc" | "rustup" => {
+            "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+        }
+        "componentize-py" => "pip install componentize-py",
+        "jco" => "npm install -g @bytecodealliance/jco @bytecodealliance/componentize-js",
+        "wasm-tools" => "cargo install --locked wasm-tools",
+        "cargo-component" => "cargo install --locked cargo-component",
+        _ => "the package manager of this system",
+    };
+    Error::Missing {
+        what: format!("the build needs `{tool}`, which is missing"),
+        install: install.into(),
+    }
+}
+
+/// Keeps the last `max` bytes or a little less.
+fn trim_front(text: &mut String, max: usize) {
+    if text.len() > max {
+        let cut = text.ceil_char_boundary(text.len() - max);
+        text.drain(..cut);
+    }
+}
+
+/// The lines of a stream. Not UTF-8 is shown as well as can be, and lines of any length take bounded memory.
+struct Lines<R> {
+    stream: Option<R>,
+    buffer: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn new(stream: Option<R>) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.stream.is_some() || !self.buffer.is_empty()
+    }
+
+    /// The next line; none at the end. Cancel safe: what was read stays in the buffer.
+    async fn next(&mut self) -> io::Result<Option<String>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let line = self.take(end);
+                self.buffer.drain(..1);
+                return Ok(Some(line));
+            }
+            if self.buffer.len() >= LINE_MAX_BYTES {
+                return Ok(Some(self.take(LINE_MAX_BYTES)));
+            }
+            let Some(stream) = &mut self.stream else {
+                let rest = self.buffer.len();
+                return Ok((rest > 0).then(|| self.take(rest)));
+            };
+            if stream.read_buf(&mut self.buffer).await? == 0 {
+                self.stream = None;
+            }
+        }
+    }
+
+    fn take(&mut self, end: usize) -> String {
+        let line: Vec<u8> = self.buffer.drain(..end).collect();
+        String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line)).into_owned()
+    }
+}
+
+/// The processes of a build. Dropped before they ended, it ends them all.
+struct Group {
+    id: Option<u32>,
+}
+
+impl Group {
+    fn ended(mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        // Through the shell, as signalling a group takes unsafe code otherwise. It only sends a signal, so it is short.
+        #[cfg(unix)]
+        let _ = std::process::Command::new("sh")
+            .args(["-c", &format!("kill -s KILL -- -{id}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        #[cfg(not(unix))]
+        let _ = id;
+    }
+}

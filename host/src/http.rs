@@ -1,0 +1,329 @@
+//! The HTTP side of a node: it listens, bounds what a connection may do, and hands each request to its route.
+//!
+//! Everything that a client can hold on to is bounded: connections, header bytes and fields, the path, the body, the time that headers
+//! and a body may take, and the time that a connection may do nothing. A connection that is cut ends the wait for a reply, never the
+//! call: what was sent to a shard runs there to its end, and the reply is dropped.
+//!
+//! There are no layers between a connection and its route, since `POST /v1/call/...` is the hot path: its future lies inside the
+//! connection's task, and nothing is boxed for it.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ::http::HeaderValue;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock;
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::metrics::{self, Exporter};
+
+mod body;
+mod calls;
+mod openapi;
+mod problem;
+mod query;
+mod route;
+mod views;
+mod watch;
+
+pub use problem::{Problem, status_of};
+pub use route::{ROUTES, Route};
+
+use watch::{Activity, Verdict, Watched};
+
+/// Header fields of a request, at most.
+pub const HEADERS_MAX: usize = 64;
+/// Requests in progress on one HTTP/2 connection, at most.
+pub const STREAMS_MAX: u32 = 256;
+/// The longest pause after an accept that failed, such as for want of file descriptors.
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What the HTTP side is bound to. The setting of each is `http.<field>`, but for the last two: `call.<field>`.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// Where to listen. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Bytes of a request's body, at most.
+    pub max_body: usize,
+    /// Bytes of a request's headers, and of its path and query, at most.
+    pub max_header: usize,
+    /// Connections at once; more wait to be accepted.
+    pub max_connections: usize,
+    /// A connection on which nothing happens for this long is closed.
+    pub idle_timeout: Duration,
+    /// The longest that a request's headers may take to arrive; checked every half of it.
+    pub header_timeout: Duration,
+    /// How long a call may take whose caller does not say.
+    pub timeout: Duration,
+    /// The longest timeout that a caller may ask for.
+    pub max_timeout: Duration,
+}
+
+impl From<&Config> for HttpOptions {
+    fn from(config: &Config) -> Self {
+        let (http, call) = (&config.http, &config.call);
+        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        Self {
+            listen: http.listen,
+            max_body: bytes(http.max_body),
+            max_header: bytes(http.max_header),
+            max_connections: http.max_connections,
+            idle_timeout: http.idle_timeout,
+            header_timeout: http.header_timeout,
+            timeout: call.timeout,
+            max_timeout: call.max_timeout,
+        }
+    }
+}
+
+/// Why the HTTP side does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another process listens there.
+    #[error("another process listens on {address}: stop it, or choose another address with `--listen` (`http.listen`), such as port 0 for a free one")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The address is not this machine's, or its port is reserved.
+    #[error("cannot listen on {address}: {reason}; `--listen` (`http.listen`) chooses another address")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        reason: io::Error,
+    },
+}
+
+/// A listening HTTP side. Dropping it stops it at once; [`HttpServer::stop`] lets requests in progress finish.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    /// No new connection, and none is kept after its requests in progress.
+    drain: CancellationToken,
+    /// Every connection ends now.
+    cut: CancellationToken,
+}
+
+impl HttpServer {
+    /// Listens, and serves `cluster` on the runtime `on` until it is stopped.
+    ///
+    /// # Errors
+    /// When it cannot listen at `options.listen`.
+    pub async fn bind(options: HttpOptions, cluster: Cluster, on: &Handle) -> Result<Self, Error> {
+        let wanted = options.listen;
+        // The socket belongs to the runtime that serves it, not to the caller's.
+        let bound = on.spawn(async move { TcpListener::bind(wanted).await }).await;
+        let listener = bound.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|reason| bind_error(wanted, reason))?;
+        let address = listener.local_addr().map_err(|reason| bind_error(wanted, reason))?;
+        let node = HeaderValue::from_str(cluster.node()).ok();
+        let exporter = metrics::install();
+        let shared = Arc::new(Shared {
+            node,
+            cluster,
+            exporter,
+            counts: route::Counts::new(),
+            started: clock::now(),
+            draining: AtomicBool::new(false),
+            connections: metrics::http_connections(),
+            options,
+        });
+        let (tasks, drain, cut) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let listening = Listening { shared: shared.clone(), tasks: tasks.clone(), drain: drain.clone(), cut: cut.clone() };
+        tasks.spawn_on(listening.accept(listener), on);
+        tasks.spawn_on(upkeep(exporter, drain.clone()), on);
+        tracing::info!(%address, "HTTP listens");
+        Ok(Self { address, shared, tasks, drain, cut })
+    }
+
+    /// Where it listens, with the port that it got.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Says over `/ready` that this node is about to stop, while everything is still served.
+    pub fn announce_stop(&self) {
+        self.shared.draining.store(true, Ordering::Release);
+    }
+
+    /// Stops: no further connection is accepted, requests in progress have `drain` to finish, and then their connections are cut.
+    /// Returns whether all of them finished.
+    pub async fn stop(self, drain: Duration) -> bool {
+        self.announce_stop();
+        self.drain.cancel();
+        self.tasks.close();
+        let finished = tokio::time::timeout(drain, self.tasks.wait()).await.is_ok();
+        if !finished {
+            tracing::warn!(connections = self.tasks.len(), "HTTP connections are cut: their requests did not finish in time");
+            self.cut.cancel();
+            self.tasks.wait().await;
+        }
+        finished
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.drain.cancel();
+        self.cut.cancel();
+    }
+}
+
+/// What all requests share.
+struct Shared {
+    cluster: Cluster,
+    options: HttpOptions,
+    exporter: Exporter,
+    counts: route::Counts,
+    /// This node's name as a header; none where it cannot be one.
+    node: Option<HeaderValue>,
+    started: Instant,
+    draining: AtomicBool,
+    connections: ::metrics::Gauge,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+struct Listening {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    drain: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl Listening {
+    async fn accept(self, listener: TcpListener) {
+        let permits = Arc::new(Semaphore::new(self.shared.options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = self.drain.cancelled() => return,
+                accepted = accept(&listener, &permits) => accepted,
+            };
+            match accepted {
+                Ok((stream, permit)) => {
+                    pause = Duration::from_millis(1);
+                    self.tasks.spawn(serve(stream, permit, self.shared.clone(), self.drain.clone(), self.cut.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "HTTP cannot accept a connection");
+                    tokio::select! {
+                        biased;
+                        () = self.drain.cancelled() => return,
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(ACCEPT_PAUSE_MAX),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A permit first: a connection beyond the limit stays in the system's queue, whose length bounds it.
+async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    // A reply is one small write, and must not wait for the acknowledgement of the one before.
+    stream.set_nodelay(true)?;
+    Ok((stream, permit))
+}
+
+/// Serves one connection until it ends, does nothing for too long, or has to.
+async fn serve(stream: TcpStream, permit: OwnedSemaphorePermit, shared: Arc<Shared>, drain: CancellationToken, cut: CancellationToken) {
+    shared.connections.increment(1.0);
+    let activity = Arc::new(Activity::new(clock::now()));
+    let io = TokioIo::new(Watched::new(stream, activity.clone()));
+    let builder = builder(&shared.options);
+    let service = service_fn(|request: ::http::Request<Incoming>| {
+        let (shared, busy) = (shared.clone(), activity.request());
+        async move {
+            let _busy = busy;
+            Ok::<_, Infallible>(route::answer(&shared, request).await)
+        }
+    });
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let (header, idle) = (shared.options.header_timeout, shared.options.idle_timeout);
+    let every = (header.min(idle) / 2).max(Duration::from_millis(10));
+    let mut check = std::pin::pin!(tokio::time::sleep(every));
+    let (mut ending, mut draining) = (None, false);
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "HTTP connection failed");
+                }
+                break;
+            }
+            () = cut.cancelled() => break,
+            () = drain.cancelled(), if !draining => {
+                draining = true;
+                // Between two requests it ends at once; otherwise with the one in progress.
+                connection.as_mut().graceful_shutdown();
+            }
+            () = check.as_mut() => {
+                let now = clock::now();
+                match (activity.judge(now, header, idle), ending) {
+                    (Verdict::Fine, _) => {}
+                    // The peer does not even read that it ends.
+                    (_, Some(_)) => break,
+                    // Half of a request, or none at all: there is nothing that could finish.
+                    (Verdict::Stuck, None) => break,
+                    (Verdict::Idle, None) => {
+                        ending = Some(now);
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+                check.as_mut().reset(tokio::time::Instant::now() + every);
+            }
+        }
+    }
+    shared.connections.decrement(1.0);
+    drop(permit);
+}
+
+/// The protocol's own bounds lie somewhat above ours, so that what is over a limit mostly gets a problem that names it.
+fn builder(options: &HttpOptions) -> auto::Builder<TokioExecutor> {
+    let head = options.max_header.saturating_mul(2).clamp(64 << 10, 2 << 20);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head);
+    let list = u32::try_from(head).unwrap_or(u32::MAX);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).max_header_list_size(list);
+    builder
+}
+
+async fn upkeep(exporter: Exporter, drain: CancellationToken) {
+    while tokio::time::timeout(metrics::UPKEEP_INTERVAL, drain.cancelled()).await.is_err() {
+        exporter.upkeep();
+    }
+}
+
+fn bind_error(address: SocketAddr, reason: io::Error) -> Error {
+    match reason.kind() {
+        io::ErrorKind::AddrInUse => Error::InUse { address },
+        _ => Error::Bind { address, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests;

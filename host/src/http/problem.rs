@@ -1,0 +1,272 @@
+//! Errors over HTTP: `application/problem+json` (RFC 9457) with a stable `code`, and the only mapping from errors to status codes.
+//!
+//! | what failed | status | `source` |
+//! |---|---|---|
+//! | the request: parameters, method name, shard out of range (`invalid-request`) | 400 | host |
+//! | no such route (`not-found`), the guest has no queries (`no-queries`) | 404 | host |
+//! | a method that the route lacks (`method-not-allowed`) | 405 | host |
+//! | the body did not arrive in time (`body-timeout`), or ended early (`body-incomplete`) | 408, 400 | host |
+//! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |
+//! | the shard's queue is full (`overloaded`) | 429 | host |
+//! | the shard is not open (`unassigned`), or quarantined (`quarantined`) | 503 | host |
+//! | the time is up (`timeout`) | 504 | host |
+//! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
+//! | the guest's own `not-found`, `unknown-method` | 404 | guest |
+//! | the guest's own `forbidden` | 403 | guest |
+//! | the guest's own `conflict`, `already-exists` | 409 | guest |
+//! | the guest's own `limit` | 413 | guest |
+//! | the guest's own `invalid-...` | 400 | guest |
+//! | any other error of the guest that is retryable | 503 | guest |
+//! | the guest's own `internal` | 500 | guest |
+//! | any other error of the guest | 422 | guest |
+//! | the guest used up its CPU or wall time | 504 | trap |
+//! | the guest cannot be instantiated | 503 | trap |
+//! | the guest failed in any other way | 500 | trap |
+//!
+//! With `source: host`, 4xx other than 408 and 503 mean that nothing ran; after 500 and 504 the call may have run.
+
+use std::borrow::Cow;
+
+use ::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use ::http::{HeaderValue, Response, StatusCode};
+use bytes::Bytes;
+use http_body_util::Full;
+use serde::Serialize;
+
+use super::query::Refused;
+use crate::call::{CallError, CallErrorKind, Source};
+use crate::guest::TrapKind;
+
+/// The longest code of a guest that becomes part of a problem's `type`.
+const CODE_MAX_BYTES: usize = 64;
+
+/// An error as its caller gets it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Problem {
+    /// A stable name of the kind of error: `urn:quarry:error:<code>`, for a guest's own `urn:quarry:guest-error:<code>`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The status in words.
+    pub title: &'static str,
+    /// The status code.
+    #[serde(serialize_with = "number")]
+    pub status: StatusCode,
+    /// What happened, for a person.
+    pub detail: String,
+    /// The stable code.
+    pub code: Cow<'static, str>,
+    /// Who says so.
+    pub source: Source,
+    /// Whether the same request may succeed when made again.
+    pub retryable: bool,
+    /// The shard, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u32>,
+    /// The newest write that a guest's error can show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The revision that failed, where one ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// The methods that a route has, with 405.
+    #[serde(skip)]
+    pub allow: Option<&'static str>,
+}
+
+impl Problem {
+    /// A failure of the request or the host.
+    pub(super) fn host(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:quarry:error:{code}"),
+            title: title(status),
+            status,
+            detail: detail.into(),
+            code: Cow::Borrowed(code),
+            source: Source::Host,
+            retryable: status == StatusCode::SERVICE_UNAVAILABLE,
+            shard: None,
+            seq: None,
+            revision: None,
+            allow: None,
+        }
+    }
+
+    /// The request is not one.
+    pub(super) fn invalid(detail: impl Into<String>) -> Self {
+        Self::host(StatusCode::BAD_REQUEST, CallErrorKind::Invalid.code(), detail)
+    }
+
+    /// Turns it into a response.
+    pub(super) fn respond(self) -> Response<Full<Bytes>> {
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(shard) = self.shard {
+            headers.insert("quarry-shard", shard.into());
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        // The host's own refusals pass within about a second; when a guest's does, only the guest knows.
+        let refused = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        if self.retryable && refused {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
+        let (status, source) = (status_of(&error), error.source());
+        let kind = match source {
+            Source::Host | Source::Trap => format!("urn:quarry:error:{}", error.code),
+            Source::Guest if is_plain(&error.code) => format!("urn:quarry:guest-error:{}", error.code),
+            Source::Guest => "urn:quarry:guest-error".into(),
+        };
+        Self {
+            kind,
+            title: title(status),
+            status,
+            detail: error.message,
+            code: Cow::Owned(error.code),
+            source,
+            retryable: error.retryable,
+            shard: error.shard,
+            seq: error.seq,
+            revision: error.revision,
+            allow: None,
+        }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        Self::invalid(refused.to_string())
+    }
+}
+
+/// The status code of a failed call; the table is at the head of this file.
+#[must_use]
+pub fn status_of(error: &CallError) -> StatusCode {
+    match error.kind {
+        CallErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        CallErrorKind::NoQueries => StatusCode::NOT_FOUND,
+        CallErrorKind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
+        CallErrorKind::Unassigned | CallErrorKind::Quarantined => StatusCode::SERVICE_UNAVAILABLE,
+        CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+        CallErrorKind::Guest => guest_status(&error.code, error.retryable),
+        CallErrorKind::Trap(kind) => match kind {
+            TrapKind::CpuTime | TrapKind::WallTime => StatusCode::GATEWAY_TIMEOUT,
+            TrapKind::Instantiate => StatusCode::SERVICE_UNAVAILABLE,
+            TrapKind::Aborted | TrapKind::StackOverflow | TrapKind::Memory | TrapKind::ReplyTooLarge | TrapKind::Host => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        },
+    }
+}
+
+fn guest_status(code: &str, retryable: bool) -> StatusCode {
+    match code {
+        "not-found" | "unknown-method" => StatusCode::NOT_FOUND,
+        "forbidden" => StatusCode::FORBIDDEN,
+        "conflict" | "already-exists" => StatusCode::CONFLICT,
+        "limit" => StatusCode::PAYLOAD_TOO_LARGE,
+        _ if code.starts_with("invalid-") => StatusCode::BAD_REQUEST,
+        _ if retryable => StatusCode::SERVICE_UNAVAILABLE,
+        "internal" => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}
+
+/// Whether a guest's code is what it should be, and so can be part of a URN.
+fn is_plain(code: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=CODE_MAX_BYTES).contains(&code.len()) && code.bytes().all(plain)
+}
+
+fn title(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or("Error")
+}
+
+// Serde gives the field by reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::{GuestError, Trap};
+
+    fn json(problem: &Problem) -> serde_json::Value {
+        serde_json::to_value(problem).expect("JSON")
+    }
+
+    #[test]
+    fn failures_of_the_host_and_traps() {
+        use CallErrorKind as K;
+        for (kind, status, source, retryable) in [
+            (K::Invalid, 400, "host", false),
+            (K::Unassigned, 503, "host", true),
+            (K::Overloaded, 429, "host", true),
+            (K::Quarantined, 503, "host", false),
+            (K::NoQueries, 404, "host", false),
+            (K::Timeout, 504, "host", false),
+            (K::Unknown, 500, "host", false),
+            (K::Trap(TrapKind::Aborted), 500, "trap", false),
+            (K::Trap(TrapKind::StackOverflow), 500, "trap", false),
+            (K::Trap(TrapKind::Memory), 500, "trap", false),
+            (K::Trap(TrapKind::CpuTime), 504, "trap", false),
+            (K::Trap(TrapKind::WallTime), 504, "trap", false),
+            (K::Trap(TrapKind::ReplyTooLarge), 500, "trap", false),
+            (K::Trap(TrapKind::Instantiate), 503, "trap", false),
+            (K::Trap(TrapKind::Host), 500, "trap", false),
+        ] {
+            let problem = Problem::from(CallError::host(kind, "because").at(3));
+            let got = json(&problem);
+            assert_eq!(got["status"], status, "{kind:?}");
+            assert_eq!(got["source"], source, "{kind:?}");
+            assert_eq!(got["retryable"], retryable, "{kind:?}");
+            assert_eq!(got["code"], kind.code(), "{kind:?}");
+            assert_eq!(got["type"], format!("urn:quarry:error:{}", kind.code()), "{kind:?}");
+            assert_eq!((&got["detail"], &got["shard"]), (&"because".into(), &3.into()), "{kind:?}");
+            assert!(got.get("seq").is_none());
+            let response = problem.respond();
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+            assert_eq!(response.headers()["quarry-shard"], "3");
+            assert_eq!(response.headers().contains_key(RETRY_AFTER), retryable, "{kind:?}");
+        }
+        let trap = Problem::from(CallError::trap(&Trap::new(TrapKind::Aborted, "panicked")));
+        assert_eq!(trap.code, "guest-trap");
+    }
+
+    #[test]
+    fn errors_of_a_guest() {
+        for (code, retryable, status, kind) in [
+            ("not-found", false, 404, "urn:quarry:guest-error:not-found"),
+            ("unknown-method", false, 404, "urn:quarry:guest-error:unknown-method"),
+            ("forbidden", false, 403, "urn:quarry:guest-error:forbidden"),
+            ("conflict", true, 409, "urn:quarry:guest-error:conflict"),
+            ("already-exists", false, 409, "urn:quarry:guest-error:already-exists"),
+            ("limit", false, 413, "urn:quarry:guest-error:limit"),
+            ("invalid-json", false, 400, "urn:quarry:guest-error:invalid-json"),
+            ("unavailable", true, 503, "urn:quarry:guest-error:unavailable"),
+            ("internal", false, 500, "urn:quarry:guest-error:internal"),
+            ("insufficient-funds", false, 422, "urn:quarry:guest-error:insufficient-funds"),
+            ("timeout", false, 422, "urn:quarry:guest-error:timeout"),
+            ("", false, 422, "urn:quarry:guest-error"),
+            ("Not A Code\r\n", false, 422, "urn:quarry:guest-error"),
+        ] {
+            let error = GuestError { code: code.into(), message: "m".into(), retryable };
+            let got = json(&Problem::from(CallError::guest(error)));
+            assert_eq!((&got["status"], &got["type"]), (&status.into(), &kind.into()), "{code}");
+            assert_eq!((&got["source"], &got["code"]), (&"guest".into(), &code.into()), "{code}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The guest of `quarry bench`. Its methods are those of the native logic that it is compared with.
+
+use quarry_guest::durability::notify_when_durable;
+use quarry_guest::prelude::*;
+
+#[derive(Default)]
+pub struct Bench;
+
+impl Guest for Bench {
+    fn call(&mut self, call: Call) -> Result<Reply> {
+        match call.method() {
+            "empty" => Ok(Reply::empty()),
+            "increment" => {
+                let key = call.key().unwrap_or(b"counter");
+                let count = db::get::<u64>(key)?.unwrap_or(0) + 1;
+                let seq = db::put(key, count)?;
+                notify_when_durable(seq, seq.0)?;
+                Ok(Reply::text(count))
+            }
+            "spin" => loop {
+                std::hint::spin_loop();
+            },
+            _ => self.query(call),
+        }
+    }
+
+    fn query(&self, call: Call) -> Result<Reply> {
+        match call.method() {
+            "get" => Ok(Reply::text(db::get::<u64>(call.key().unwrap_or(b"counter"))?.unwrap_or(0))),
+            other => Err(Error::unknown_method(other)),
+        }
+    }
+
+    fn durable(&mut self, _tags: Vec<u64>) {}
+}
+
+quarry_guest::export!(Bench, queries, durable_events);
