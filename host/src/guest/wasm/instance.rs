@@ -62,7 +62,7 @@ impl Running {
         store.set_epoch_deadline(1);
         let ticked = meter.clone();
         store.epoch_deadline_callback(move |_| ticked.tick());
-        let mut watch = Watch::new(meter);
+        let mut watch = Watch::new(meter.clone());
         let made = watch
             .run(
                 limits.start_time,
@@ -80,9 +80,10 @@ impl Running {
         };
         let exports = bound
             .map_err(|error| failure::classify(&error, store.data(), limits, Phase::Instantiate))?;
+        // A new watch: the timer of the old one belongs to the runtime that made the instance, and another may run it.
         Ok(Self {
             store,
-            watch,
+            watch: Watch::new(meter),
             exports,
             limits: limits.clone(),
             broken: false,
