@@ -13,7 +13,8 @@ use self::engine::{Compiled, Slot};
 use self::instance::Running;
 use self::state::State;
 use super::{
-    Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo, QueryInstance, Reply, Request, StopReason, Trap, TrapKind,
+    Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo, QueryInstance,
+    Reply, Request, StopReason, Trap, TrapKind,
 };
 use crate::db::ReadView;
 
@@ -49,10 +50,34 @@ pub struct WasmModule {
 
 impl WasmModule {
     /// A module of a slot that is filled.
-    fn new(runtime: Arc<Runtime>, slot: Arc<Slot>, name: Arc<str>, revision: u64, limits: Arc<Limits>) -> Self {
-        let (digest, exports) = slot.get().map(|compiled| (compiled.inspection.digest.as_str(), compiled.inspection.exports)).unwrap_or_default();
-        let info = ModuleInfo { name, revision, digest: digest.into(), exports };
-        Self { runtime, slot, info, limits }
+    fn new(
+        runtime: Arc<Runtime>,
+        slot: Arc<Slot>,
+        name: Arc<str>,
+        revision: u64,
+        limits: Arc<Limits>,
+    ) -> Self {
+        let (digest, exports) = slot
+            .get()
+            .map(|compiled| {
+                (
+                    compiled.inspection.digest.as_str(),
+                    compiled.inspection.exports,
+                )
+            })
+            .unwrap_or_default();
+        let info = ModuleInfo {
+            name,
+            revision,
+            digest: digest.into(),
+            exports,
+        };
+        Self {
+            runtime,
+            slot,
+            info,
+            limits,
+        }
     }
 
     /// What was found when the component was looked at.
@@ -64,12 +89,16 @@ impl WasmModule {
     }
 
     fn compiled(&self) -> Result<&Compiled, Trap> {
-        self.slot.get().ok_or_else(|| Trap::new(TrapKind::Host, "the component is not compiled"))
+        self.slot
+            .get()
+            .ok_or_else(|| Trap::new(TrapKind::Host, "the component is not compiled"))
     }
 
     async fn make(&self, state: State) -> Result<Running, Failure> {
         let compiled = self.compiled().map_err(Failure::Trap)?;
-        Running::make(&self.runtime, compiled, state, &self.limits).await.map_err(Failure::Trap)
+        Running::make(&self.runtime, compiled, state, &self.limits)
+            .await
+            .map_err(Failure::Trap)
     }
 }
 
@@ -85,20 +114,39 @@ impl Module for WasmModule {
         }
         let state = State::for_validation(&self.info, options, &self.limits);
         let mut running = self.make(state).await?;
-        let Some(validate) = running.exports.validate else { return Ok(()) };
+        let Some(validate) = running.exports.validate else {
+            return Ok(());
+        };
         let limit = self.limits.start_time;
-        let (outcome,) = running.enter(CurrentCall::none(), ("limits.start_time", limit), validate, (options,)).await.map_err(Failure::Trap)?;
-        outcome.map_err(|text| Failure::Error(failure::bounded(GuestError::new("invalid-options", text))))
+        let (outcome,) = running
+            .enter(
+                CurrentCall::none(),
+                ("limits.start_time", limit),
+                validate,
+                (options,),
+            )
+            .await
+            .map_err(Failure::Trap)?;
+        outcome.map_err(|text| {
+            Failure::Error(failure::bounded(GuestError::new("invalid-options", text)))
+        })
     }
 
     async fn instantiate(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Failure> {
         let state = State::for_calls(&self.info, context, &self.limits);
-        Ok(Box::new(WasmInstance { running: self.make(state).await? }))
+        Ok(Box::new(WasmInstance {
+            running: self.make(state).await?,
+        }))
     }
 
-    async fn instantiate_query(&self, context: InstanceContext) -> Result<Box<dyn QueryInstance>, Failure> {
+    async fn instantiate_query(
+        &self,
+        context: InstanceContext,
+    ) -> Result<Box<dyn QueryInstance>, Failure> {
         let state = State::for_queries(&self.info, context, &self.limits);
-        Ok(Box::new(WasmQueryInstance { running: self.make(state).await? }))
+        Ok(Box::new(WasmQueryInstance {
+            running: self.make(state).await?,
+        }))
     }
 }
 
@@ -110,9 +158,15 @@ struct WasmInstance {
 #[async_trait]
 impl Instance for WasmInstance {
     async fn start(&mut self) -> Result<(), Failure> {
-        let Some(start) = self.running.exports.start else { return Ok(()) };
+        let Some(start) = self.running.exports.start else {
+            return Ok(());
+        };
         let limit = ("limits.start_time", self.running.limits.start_time);
-        let (outcome,) = self.running.enter(CurrentCall::none(), limit, start, ()).await.map_err(Failure::Trap)?;
+        let (outcome,) = self
+            .running
+            .enter(CurrentCall::none(), limit, start, ())
+            .await
+            .map_err(Failure::Trap)?;
         outcome.map_err(failure::error)
     }
 
@@ -122,15 +176,25 @@ impl Instance for WasmInstance {
     }
 
     async fn durable(&mut self, tags: Vec<u64>) -> Result<(), Failure> {
-        let Some(durable) = self.running.exports.durable else { return Ok(()) };
+        let Some(durable) = self.running.exports.durable else {
+            return Ok(());
+        };
         let limit = ("limits.wall_time", self.running.limits.wall_time);
-        self.running.enter(CurrentCall::none(), limit, durable, (&tags,)).await.map_err(Failure::Trap)
+        self.running
+            .enter(CurrentCall::none(), limit, durable, (&tags,))
+            .await
+            .map_err(Failure::Trap)
     }
 
     async fn stop(&mut self, reason: StopReason) -> Result<(), Failure> {
-        let Some(stop) = self.running.exports.stop else { return Ok(()) };
+        let Some(stop) = self.running.exports.stop else {
+            return Ok(());
+        };
         let limit = ("limits.stop_time", self.running.limits.stop_time);
-        self.running.enter(CurrentCall::none(), limit, stop, (reason.as_str(),)).await.map_err(Failure::Trap)
+        self.running
+            .enter(CurrentCall::none(), limit, stop, (reason.as_str(),))
+            .await
+            .map_err(Failure::Trap)
     }
 }
 
@@ -143,12 +207,16 @@ struct WasmQueryInstance {
 impl QueryInstance for WasmQueryInstance {
     async fn query(&mut self, request: &Request, view: ReadView) -> Result<Reply, Failure> {
         let Some(query) = self.running.exports.query else {
-            return Err(Failure::Error(GuestError::new("no-queries", "this guest does not export `queries`; make it a call")));
+            return Err(Failure::Error(GuestError::new(
+                "no-queries",
+                "this guest does not export `queries`; make it a call",
+            )));
         };
         self.running.read_from(view);
         let outcome = self.running.request(request, query).await;
         // The view keeps what it shows from being compacted away.
-        self.running.read_from(ReadView::closed(self.running.limits.clone()));
+        self.running
+            .read_from(ReadView::closed(self.running.limits.clone()));
         outcome
     }
 }

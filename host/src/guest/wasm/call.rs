@@ -21,12 +21,21 @@ pub(super) struct CurrentCall {
 impl CurrentCall {
     /// Outside a call.
     pub(super) fn none() -> Self {
-        Self { deadline: None, headers: Vec::new(), content_type: None, when_applied: false }
+        Self {
+            deadline: None,
+            headers: Vec::new(),
+            content_type: None,
+            when_applied: false,
+        }
     }
 
     /// The call that `request` asks for.
     pub(super) fn of(request: &Request) -> Self {
-        Self { deadline: Some(request.deadline), headers: request.headers.clone(), ..Self::none() }
+        Self {
+            deadline: Some(request.deadline),
+            headers: request.headers.clone(),
+            ..Self::none()
+        }
     }
 
     /// Ends the call, and gives what the guest set for its reply: the media type, and whether it goes out when applied.
@@ -36,7 +45,10 @@ impl CurrentCall {
     }
 
     fn header(&self, name: &str) -> Option<String> {
-        let (_, value) = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        let (_, value) = self
+            .headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(value.clone())
     }
 }
@@ -56,7 +68,8 @@ impl Host for State {
     }
 
     fn set_content_type(&mut self, media_type: String) {
-        let printable = !media_type.is_empty() && media_type.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let printable =
+            !media_type.is_empty() && media_type.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         if self.call.deadline.is_some() && printable && media_type.len() <= MEDIA_TYPE_MAX_BYTES {
             self.call.content_type = Some(media_type);
         }

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use wasmtime::component::Resource;
 
 use super::bindings::db::{
-    Entry, Host, HostCursor, HostSnapshot, HostTransaction, IsolationLevel, KeyRange, Op, OpKind, Order, Versioned,
+    Entry, Host, HostCursor, HostSnapshot, HostTransaction, IsolationLevel, KeyRange, Op, OpKind,
+    Order, Versioned,
 };
 use super::bindings::types::Error;
 use super::state::State;
@@ -40,7 +41,11 @@ impl Host for State {
     }
 
     async fn put_for(&mut self, key: Vec<u8>, value: Vec<u8>, ttl_ms: u64) -> Result<Seq, Error> {
-        let op = db::Op::Put { key: key.into(), value: value.into(), ttl_ms: Some(ttl_ms) };
+        let op = db::Op::Put {
+            key: key.into(),
+            value: value.into(),
+            ttl_ms: Some(ttl_ms),
+        };
         Ok(self.data.db()?.write(vec![op]).await?)
     }
 
@@ -49,7 +54,10 @@ impl Host for State {
     }
 
     async fn merge(&mut self, key: Vec<u8>, operand: Vec<u8>) -> Result<Seq, Error> {
-        let op = db::Op::Merge { key: key.into(), operand: operand.into() };
+        let op = db::Op::Merge {
+            key: key.into(),
+            operand: operand.into(),
+        };
         Ok(self.data.db()?.write(vec![op]).await?)
     }
 
@@ -64,9 +72,17 @@ impl Host for State {
         Ok(Resource::new_own(self.resources.add_cursor(cursor)))
     }
 
-    async fn scan_prefix(&mut self, prefix: Vec<u8>, order: Order) -> Result<Resource<Cursor>, Error> {
+    async fn scan_prefix(
+        &mut self,
+        prefix: Vec<u8>,
+        order: Order,
+    ) -> Result<Resource<Cursor>, Error> {
         self.resources.check_room()?;
-        let cursor = self.data.reads.scan(&db::KeyRange::Prefix(prefix.into()), order.into()).await?;
+        let cursor = self
+            .data
+            .reads
+            .scan(&db::KeyRange::Prefix(prefix.into()), order.into())
+            .await?;
         Ok(Resource::new_own(self.resources.add_cursor(cursor)))
     }
 
@@ -84,14 +100,22 @@ impl Host for State {
         let db = self.data.db()?;
         self.resources.check_room()?;
         let transaction = db.begin(isolation)?;
-        Ok(Resource::new_own(self.resources.add_transaction(transaction)))
+        Ok(Resource::new_own(
+            self.resources.add_transaction(transaction),
+        ))
     }
 }
 
 impl HostCursor for State {
     async fn next(&mut self, cursor: Resource<Cursor>, max: u32) -> Result<Vec<Entry>, Error> {
         let page = self.resources.cursor(cursor.rep())?.next(max).await?;
-        Ok(page.into_iter().map(|entry| Entry { key: entry.key.into(), value: entry.value.into() }).collect())
+        Ok(page
+            .into_iter()
+            .map(|entry| Entry {
+                key: entry.key.into(),
+                value: entry.value.into(),
+            })
+            .collect())
     }
 
     fn drop(&mut self, cursor: Resource<Cursor>) -> wasmtime::Result<()> {
@@ -103,27 +127,55 @@ impl HostCursor for State {
 impl HostSnapshot for State {
     fn seq(&mut self, snapshot: Resource<ReadView>) -> Seq {
         // The function has no error to give: a snapshot that was closed shows nothing, as the first seq.
-        self.resources.snapshot(snapshot.rep()).map_or(0, ReadView::seq)
+        self.resources
+            .snapshot(snapshot.rep())
+            .map_or(0, ReadView::seq)
     }
 
-    async fn get(&mut self, snapshot: Resource<ReadView>, key: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
+    async fn get(
+        &mut self,
+        snapshot: Resource<ReadView>,
+        key: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, Error> {
         get(self.resources.snapshot(snapshot.rep())?, &key).await
     }
 
-    async fn get_many(&mut self, snapshot: Resource<ReadView>, keys: Vec<Vec<u8>>) -> Result<Values, Error> {
+    async fn get_many(
+        &mut self,
+        snapshot: Resource<ReadView>,
+        keys: Vec<Vec<u8>>,
+    ) -> Result<Values, Error> {
         get_many(self.resources.snapshot(snapshot.rep())?, keys).await
     }
 
-    async fn scan(&mut self, snapshot: Resource<ReadView>, range: KeyRange, order: Order) -> Result<Resource<Cursor>, Error> {
+    async fn scan(
+        &mut self,
+        snapshot: Resource<ReadView>,
+        range: KeyRange,
+        order: Order,
+    ) -> Result<Resource<Cursor>, Error> {
         self.resources.check_room()?;
-        let cursor = self.resources.snapshot(snapshot.rep())?.scan(&range.into(), order.into()).await?;
+        let cursor = self
+            .resources
+            .snapshot(snapshot.rep())?
+            .scan(&range.into(), order.into())
+            .await?;
         Ok(Resource::new_own(self.resources.add_cursor(cursor)))
     }
 
-    async fn scan_prefix(&mut self, snapshot: Resource<ReadView>, prefix: Vec<u8>, order: Order) -> Result<Resource<Cursor>, Error> {
+    async fn scan_prefix(
+        &mut self,
+        snapshot: Resource<ReadView>,
+        prefix: Vec<u8>,
+        order: Order,
+    ) -> Result<Resource<Cursor>, Error> {
         self.resources.check_room()?;
         let range = db::KeyRange::Prefix(prefix.into());
-        let cursor = self.resources.snapshot(snapshot.rep())?.scan(&range, order.into()).await?;
+        let cursor = self
+            .resources
+            .snapshot(snapshot.rep())?
+            .scan(&range, order.into())
+            .await?;
         Ok(Resource::new_own(self.resources.add_cursor(cursor)))
     }
 
@@ -134,43 +186,109 @@ impl HostSnapshot for State {
 }
 
 impl HostTransaction for State {
-    async fn get(&mut self, transaction: Resource<Transaction>, key: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
-        get(&self.resources.transaction(transaction.rep())?.view()?, &key).await
+    async fn get(
+        &mut self,
+        transaction: Resource<Transaction>,
+        key: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        get(
+            &self.resources.transaction(transaction.rep())?.view()?,
+            &key,
+        )
+        .await
     }
 
-    async fn get_many(&mut self, transaction: Resource<Transaction>, keys: Vec<Vec<u8>>) -> Result<Values, Error> {
-        get_many(&self.resources.transaction(transaction.rep())?.view()?, keys).await
+    async fn get_many(
+        &mut self,
+        transaction: Resource<Transaction>,
+        keys: Vec<Vec<u8>>,
+    ) -> Result<Values, Error> {
+        get_many(
+            &self.resources.transaction(transaction.rep())?.view()?,
+            keys,
+        )
+        .await
     }
 
-    fn put(&mut self, transaction: Resource<Transaction>, key: Vec<u8>, value: Vec<u8>) -> Result<(), Error> {
-        let op = db::Op::Put { key: key.into(), value: value.into(), ttl_ms: None };
+    fn put(
+        &mut self,
+        transaction: Resource<Transaction>,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    ) -> Result<(), Error> {
+        let op = db::Op::Put {
+            key: key.into(),
+            value: value.into(),
+            ttl_ms: None,
+        };
         Ok(self.resources.transaction(transaction.rep())?.write(op)?)
     }
 
-    fn put_for(&mut self, transaction: Resource<Transaction>, key: Vec<u8>, value: Vec<u8>, ttl_ms: u64) -> Result<(), Error> {
-        let op = db::Op::Put { key: key.into(), value: value.into(), ttl_ms: Some(ttl_ms) };
+    fn put_for(
+        &mut self,
+        transaction: Resource<Transaction>,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        ttl_ms: u64,
+    ) -> Result<(), Error> {
+        let op = db::Op::Put {
+            key: key.into(),
+            value: value.into(),
+            ttl_ms: Some(ttl_ms),
+        };
         Ok(self.resources.transaction(transaction.rep())?.write(op)?)
     }
 
     fn remove(&mut self, transaction: Resource<Transaction>, key: Vec<u8>) -> Result<(), Error> {
-        Ok(self.resources.transaction(transaction.rep())?.write(db::Op::Remove { key: key.into() })?)
+        Ok(self
+            .resources
+            .transaction(transaction.rep())?
+            .write(db::Op::Remove { key: key.into() })?)
     }
 
-    fn merge(&mut self, transaction: Resource<Transaction>, key: Vec<u8>, operand: Vec<u8>) -> Result<(), Error> {
-        let op = db::Op::Merge { key: key.into(), operand: operand.into() };
+    fn merge(
+        &mut self,
+        transaction: Resource<Transaction>,
+        key: Vec<u8>,
+        operand: Vec<u8>,
+    ) -> Result<(), Error> {
+        let op = db::Op::Merge {
+            key: key.into(),
+            operand: operand.into(),
+        };
         Ok(self.resources.transaction(transaction.rep())?.write(op)?)
     }
 
-    async fn scan(&mut self, transaction: Resource<Transaction>, range: KeyRange, order: Order) -> Result<Resource<Cursor>, Error> {
-        self.scan_transaction(transaction.rep(), range.into(), order).await
+    async fn scan(
+        &mut self,
+        transaction: Resource<Transaction>,
+        range: KeyRange,
+        order: Order,
+    ) -> Result<Resource<Cursor>, Error> {
+        self.scan_transaction(transaction.rep(), range.into(), order)
+            .await
     }
 
-    async fn scan_prefix(&mut self, transaction: Resource<Transaction>, prefix: Vec<u8>, order: Order) -> Result<Resource<Cursor>, Error> {
-        self.scan_transaction(transaction.rep(), db::KeyRange::Prefix(prefix.into()), order).await
+    async fn scan_prefix(
+        &mut self,
+        transaction: Resource<Transaction>,
+        prefix: Vec<u8>,
+        order: Order,
+    ) -> Result<Resource<Cursor>, Error> {
+        self.scan_transaction(
+            transaction.rep(),
+            db::KeyRange::Prefix(prefix.into()),
+            order,
+        )
+        .await
     }
 
     async fn commit(&mut self, transaction: Resource<Transaction>) -> Result<Option<Seq>, Error> {
-        Ok(self.resources.transaction(transaction.rep())?.commit().await?)
+        Ok(self
+            .resources
+            .transaction(transaction.rep())?
+            .commit()
+            .await?)
     }
 
     fn drop(&mut self, transaction: Resource<Transaction>) -> wasmtime::Result<()> {
@@ -180,9 +298,19 @@ impl HostTransaction for State {
 }
 
 impl State {
-    async fn scan_transaction(&mut self, handle: u32, range: db::KeyRange, order: Order) -> Result<Resource<Cursor>, Error> {
+    async fn scan_transaction(
+        &mut self,
+        handle: u32,
+        range: db::KeyRange,
+        order: Order,
+    ) -> Result<Resource<Cursor>, Error> {
         self.resources.check_room()?;
-        let cursor = self.resources.transaction(handle)?.view()?.scan(&range, order.into()).await?;
+        let cursor = self
+            .resources
+            .transaction(handle)?
+            .view()?
+            .scan(&range, order.into())
+            .await?;
         Ok(Resource::new_own(self.resources.add_cursor(cursor)))
     }
 }
@@ -194,23 +322,36 @@ async fn get(view: &ReadView, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
 async fn get_many(view: &ReadView, keys: Vec<Vec<u8>>) -> Result<Values, Error> {
     let keys: Vec<Bytes> = keys.into_iter().map(Into::into).collect();
     let values = view.get_many(&keys).await?;
-    Ok(values.into_iter().map(|value| value.map(Into::into)).collect())
+    Ok(values
+        .into_iter()
+        .map(|value| value.map(Into::into))
+        .collect())
 }
 
 impl From<Op> for db::Op {
     fn from(op: Op) -> Self {
         let key = op.key.into();
         match op.kind {
-            OpKind::Put => Self::Put { key, value: op.value.into(), ttl_ms: op.ttl_ms },
+            OpKind::Put => Self::Put {
+                key,
+                value: op.value.into(),
+                ttl_ms: op.ttl_ms,
+            },
             OpKind::Remove => Self::Remove { key },
-            OpKind::Merge => Self::Merge { key, operand: op.value.into() },
+            OpKind::Merge => Self::Merge {
+                key,
+                operand: op.value.into(),
+            },
         }
     }
 }
 
 impl From<KeyRange> for db::KeyRange {
     fn from(range: KeyRange) -> Self {
-        Self::Between { start: range.start.map(Into::into), end: range.end.map(Into::into) }
+        Self::Between {
+            start: range.start.map(Into::into),
+            end: range.end.map(Into::into),
+        }
     }
 }
 

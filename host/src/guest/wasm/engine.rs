@@ -8,7 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{OnceCell, Semaphore, oneshot};
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
-use wasmtime::{Cache, CacheConfig, Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails};
+use wasmtime::{
+    Cache, CacheConfig, Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig,
+    WasmBacktraceDetails,
+};
 
 use super::WasmModule;
 use super::error::{Error, Reason};
@@ -23,14 +26,15 @@ const WASM_STACK_BYTES: usize = 1 << 20;
 /// Stack of the thread-like thing that a guest runs on, in bytes: the guest's part, and what the host needs on top when
 /// the guest calls it (database reads run there). Reserved as address space; only what is touched costs memory.
 const STACK_BYTES: usize = WASM_STACK_BYTES + (3 << 20);
-/// The most instances a pool is made for: each memory reserves 4 GiB of address space, of which there are 128 TiB.
+/// The most instances a pool is made for. They reserve 59 TiB of address space in one piece, and of the 128 TiB that a
+/// process has on x86-64 the largest piece is about 80.
 const INSTANCES_MAX: u32 = 12_000;
 /// How long a caller waits for a component to be compiled.
 const COMPILE_TIME: Duration = Duration::from_secs(300);
 /// How far compiling stands back behind the threads that serve.
 const COMPILE_NICE: libc::c_int = 10;
 /// Frames of a trap that are kept.
-const BACKTRACE_FRAMES: usize = 16;
+pub(super) const BACKTRACE_FRAMES: usize = 16;
 
 /// How the engine of a node is made.
 #[derive(Debug, Clone)]
@@ -46,7 +50,11 @@ pub struct RuntimeOptions {
 /// The folder for compiled components: `quarry` in the user's cache folder.
 #[must_use]
 pub fn default_cache_dir() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
     let caches = if cfg!(target_os = "macos") {
         absolute("HOME").map(|home| home.join("Library/Caches"))
     } else {
@@ -93,11 +101,17 @@ impl Runtime {
     pub fn new(options: RuntimeOptions) -> Result<Arc<Self>, Error> {
         let instances = options.instances;
         if instances == 0 || instances > INSTANCES_MAX {
-            return Err(Reason::Engine(format!("a pool of {instances} instances is out of range (1 to {INSTANCES_MAX})")).into());
+            return Err(Reason::Engine(format!(
+                "a pool of {instances} instances is out of range (1 to {INSTANCES_MAX})"
+            ))
+            .into());
         }
         let cache = open_cache(options.cache_dir.or_else(default_cache_dir));
         let engine = Engine::new(&config(instances, cache)).map_err(|error| {
-            Reason::Engine(format!("{error:#}; a pool of {instances} instances reserves {} GiB of address space", u64::from(instances) * 8))
+            Reason::Engine(format!(
+                "{error:#}; a pool of {instances} instances reserves {} GiB of address space",
+                u64::from(memories(instances)) * 4
+            ))
         })?;
         let mut linker = Linker::new(&engine);
         state::link(&mut linker).map_err(|error| Reason::Engine(format!("{error:#}")))?;
@@ -108,10 +122,20 @@ impl Runtime {
             // Without this a panic of the compiler would end the process; with it the caller gets an error.
             .panic_handler(|_| tracing::error!("compiling a component panicked"))
             .build()
-            .map_err(|error| Reason::Engine(format!("cannot start the compiling threads: {error}")))?;
-        let ticker = Ticker::start(engine.clone()).map_err(|error| Reason::Engine(format!("cannot start the ticker: {error}")))?;
+            .map_err(|error| {
+                Reason::Engine(format!("cannot start the compiling threads: {error}"))
+            })?;
+        let ticker = Ticker::start(engine.clone())
+            .map_err(|error| Reason::Engine(format!("cannot start the ticker: {error}")))?;
         let turn = Arc::new(Semaphore::new(1));
-        Ok(Arc::new(Self { engine, linker, ticker, compilers, turn, compiled: Mutex::default() }))
+        Ok(Arc::new(Self {
+            engine,
+            linker,
+            ticker,
+            compilers,
+            turn,
+            compiled: Mutex::default(),
+        }))
     }
 
     /// Makes a module of a component. The first to ask has it compiled, off the caller's thread; whoever asks for the same bytes
@@ -119,11 +143,23 @@ impl Runtime {
     ///
     /// # Errors
     /// Why the component cannot be a guest of this node; [`Reason::CompileTimeout`] after five minutes.
-    pub async fn load(self: &Arc<Self>, bytes: Bytes, name: Arc<str>, revision: u64, limits: Arc<Limits>) -> Result<Arc<WasmModule>, Error> {
+    pub async fn load(
+        self: &Arc<Self>,
+        bytes: Bytes,
+        name: Arc<str>,
+        revision: u64,
+        limits: Arc<Limits>,
+    ) -> Result<Arc<WasmModule>, Error> {
         let (digest, bytes) = self.aside(move || (inspect::digest(&bytes), bytes)).await?;
         let slot = self.slot(digest);
         slot.get_or_try_init(|| self.compile(bytes)).await?;
-        Ok(Arc::new(WasmModule::new(self.clone(), slot, name, revision, limits)))
+        Ok(Arc::new(WasmModule::new(
+            self.clone(),
+            slot,
+            name,
+            revision,
+            limits,
+        )))
     }
 
     /// The slot of a component, new or known.
@@ -139,10 +175,17 @@ impl Runtime {
     }
 
     async fn compile(self: &Arc<Self>, bytes: Bytes) -> Result<Compiled, Error> {
-        let (inspection, bytes) = self.aside(move || inspect::inspect(&bytes).map(|inspection| (inspection, bytes))).await??;
+        let (inspection, bytes) = self
+            .aside(move || inspect::inspect(&bytes).map(|inspection| (inspection, bytes)))
+            .await??;
         let this = self.clone();
         let work = async {
-            let turn = self.turn.clone().acquire_owned().await.map_err(|_| stopped())?;
+            let turn = self
+                .turn
+                .clone()
+                .acquire_owned()
+                .await
+                .map_err(|_| stopped())?;
             let (sender, receiver) = oneshot::channel();
             self.compilers.spawn(move || {
                 let compiled = this.compile_here(&bytes, inspection);
@@ -152,19 +195,36 @@ impl Runtime {
             receiver.await.map_err(|_| stopped())?
         };
         let limit = COMPILE_TIME;
-        tokio::time::timeout(limit, work).await.map_err(|_| Error::new(Reason::CompileTimeout { seconds: limit.as_secs() }))?
+        tokio::time::timeout(limit, work).await.map_err(|_| {
+            Error::new(Reason::CompileTimeout {
+                seconds: limit.as_secs(),
+            })
+        })?
     }
 
     fn compile_here(&self, bytes: &[u8], inspection: Inspection) -> Result<Compiled, Error> {
-        let component = Component::new(&self.engine, bytes).map_err(|error| Reason::Compile(format!("{error:#}")))?;
-        let pre = self.linker.instantiate_pre(&component).map_err(|error| Reason::Link(format!("{error:#}")))?;
+        let component = Component::new(&self.engine, bytes)
+            .map_err(|error| Reason::Compile(format!("{error:#}")))?;
+        let pre = self
+            .linker
+            .instantiate_pre(&component)
+            .map_err(|error| Reason::Link(format!("{error:#}")))?;
         let indices = Indices::of(&component)?;
-        Ok(Compiled { inspection, pre, indices })
+        Ok(Compiled {
+            inspection,
+            pre,
+            indices,
+        })
     }
 
     /// Runs what takes milliseconds on another thread.
-    async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
-        tokio::task::spawn_blocking(work).await.map_err(|_| stopped())
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| stopped())
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -180,10 +240,12 @@ impl Indices {
     fn of(component: &Component) -> Result<Self, Error> {
         let find = |interface: &str, function: &str| {
             // A version that is compatible with 0.1.0 is found as well.
-            let instance = component.get_export_index(None, format!("quarry:shard/{interface}@0.1.0").as_str())?;
+            let instance = component
+                .get_export_index(None, format!("quarry:shard/{interface}@0.1.0").as_str())?;
             component.get_export_index(Some(&instance), function)
         };
-        let call = find("handler", "call").ok_or_else(|| Reason::Link("its export handler.call is not found".into()))?;
+        let call = find("handler", "call")
+            .ok_or_else(|| Reason::Link("its export handler.call is not found".into()))?;
         Ok(Self {
             call,
             query: find("queries", "query"),
@@ -194,6 +256,13 @@ impl Indices {
     }
 }
 
+/// Memories of a pool: nearly every guest has one, and each reserves 4 GiB of address space.
+fn memories(instances: u32) -> u32 {
+    instances
+        .saturating_add(instances / 4)
+        .saturating_add(MEMORIES_MAX)
+}
+
 fn config(instances: u32, cache: Option<Cache>) -> Config {
     let mut pool = PoolingAllocationConfig::new();
     // Totals are for what guests are known to have, with room to spare; the bounds of a single component are far above that, so that a
@@ -202,7 +271,7 @@ fn config(instances: u32, cache: Option<Cache>) -> Config {
         .total_stacks(instances)
         .total_core_instances(instances.saturating_mul(CORE_INSTANCES_MAX))
         .max_core_instances_per_component(CORE_INSTANCES_MAX)
-        .total_memories(instances.saturating_mul(2).max(MEMORIES_MAX))
+        .total_memories(memories(instances))
         .max_memories_per_component(MEMORIES_MAX)
         .max_memories_per_module(MEMORIES_MAX)
         .total_tables(instances.saturating_mul(4).max(TABLES_MAX))
@@ -228,7 +297,9 @@ fn config(instances: u32, cache: Option<Cache>) -> Config {
 /// Opens the cache of compiled components; without it everything works, and starts are slower.
 fn open_cache(dir: Option<PathBuf>) -> Option<Cache> {
     let Some(dir) = dir else {
-        tracing::warn!("no folder for compiled components: neither XDG_CACHE_HOME nor HOME is set; every start compiles them anew");
+        tracing::warn!(
+            "no folder for compiled components: neither XDG_CACHE_HOME nor HOME is set; every start compiles them anew"
+        );
         return None;
     };
     let mut config = CacheConfig::new();
@@ -251,7 +322,8 @@ fn stand_back() {
 }
 
 fn stopped() -> Error {
-    Reason::Engine("the work was broken off, since the node stops or a thread of it failed".into()).into()
+    Reason::Engine("the work was broken off, since the node stops or a thread of it failed".into())
+        .into()
 }
 
 #[cfg(test)]

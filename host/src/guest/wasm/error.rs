@@ -20,10 +20,14 @@ pub enum Reason {
         begins: String,
     },
     /// The bytes are a module for WASI 0.1, or for the web.
-    #[error("this is a core module, not a component; build it for the target wasm32-wasip2, or wrap it with `wasm-tools component new`")]
+    #[error(
+        "this is a core module, not a component; build it for the target wasm32-wasip2, or wrap it with `wasm-tools component new`"
+    )]
     CoreModule,
     /// The file is larger than a component may be.
-    #[error("the component has {size} bytes and may have {limit}; strip it (`wasm-tools strip -a`), or leave out debug information")]
+    #[error(
+        "the component has {size} bytes and may have {limit}; strip it (`wasm-tools strip -a`), or leave out debug information"
+    )]
     TooLarge {
         /// Its size, in bytes.
         size: u64,
@@ -34,13 +38,17 @@ pub enum Reason {
     #[error("this is not a valid component: {0}")]
     Invalid(String),
     /// The component is for something else.
-    #[error("this component is not a Quarry guest: it does not export {HANDLER}@0.1.x; it exports {exports}")]
+    #[error(
+        "this component is not a Quarry guest: it does not export {HANDLER}@0.1.x; it exports {exports}"
+    )]
     WrongWorld {
         /// What it exports.
         exports: String,
     },
     /// The component is for another version of the API.
-    #[error("this component is built for {name}, and this node has quarry:shard@{OFFERED_VERSION}; {advice}")]
+    #[error(
+        "this component is built for {name}, and this node has quarry:shard@{OFFERED_VERSION}; {advice}"
+    )]
     OtherVersion {
         /// The name with the version.
         name: String,
@@ -48,7 +56,9 @@ pub enum Reason {
         advice: &'static str,
     },
     /// An export has another type than the API says.
-    #[error("{name} has the type `{found}` and has to have `{expected}`; build it against the WIT package quarry:shard@{OFFERED_VERSION}")]
+    #[error(
+        "{name} has the type `{found}` and has to have `{expected}`; build it against the WIT package quarry:shard@{OFFERED_VERSION}"
+    )]
     WrongType {
         /// The function.
         name: String,
@@ -58,7 +68,9 @@ pub enum Reason {
         expected: &'static str,
     },
     /// A function of an interface that is offered without it.
-    #[error("this component needs {name}, which this node (quarry:shard@{OFFERED_VERSION}) does not have; update the nodes, or do not use it")]
+    #[error(
+        "this component needs {name}, which this node (quarry:shard@{OFFERED_VERSION}) does not have; update the nodes, or do not use it"
+    )]
     MissingFunction {
         /// The function, after its interface.
         name: String,

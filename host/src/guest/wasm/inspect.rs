@@ -46,16 +46,25 @@ pub struct Inspection {
 /// The first [`Reason`] for which it cannot be a guest of this node.
 pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
     if bytes.len() > COMPONENT_MAX_BYTES {
-        return Err(Reason::TooLarge { size: bytes.len() as u64, limit: COMPONENT_MAX_BYTES as u64 }.into());
+        return Err(Reason::TooLarge {
+            size: bytes.len() as u64,
+            limit: COMPONENT_MAX_BYTES as u64,
+        }
+        .into());
     }
     if Parser::is_core_wasm(bytes) {
         return Err(Reason::CoreModule.into());
     }
     if !bytes.starts_with(b"\0asm") {
-        return Err(Reason::NotWasm { begins: begins(bytes) }.into());
+        return Err(Reason::NotWasm {
+            begins: begins(bytes),
+        }
+        .into());
     }
     let names = Names::of(bytes)?;
-    let types = Validator::new_with_features(features()).validate_all(bytes).map_err(|error| Reason::Invalid(error.to_string()))?;
+    let types = Validator::new_with_features(features())
+        .validate_all(bytes)
+        .map_err(|error| Reason::Invalid(error.to_string()))?;
     let types = types.as_ref();
 
     let handler = find(&names.exports, HANDLER).ok_or_else(|| wrong_world(&names.exports))?;
@@ -72,7 +81,11 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
     let (mut imports, mut wasi_imports) = (Vec::new(), Vec::new());
     for import in &names.imports {
         check_import(types, import)?;
-        let list = if import.name.starts_with("wasi:") { &mut wasi_imports } else { &mut imports };
+        let list = if import.name.starts_with("wasi:") {
+            &mut wasi_imports
+        } else {
+            &mut imports
+        };
         list.push(import.name.to_owned());
     }
     let [queries, lifecycle, options, durable_events] = optional;
@@ -80,10 +93,20 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
         size: bytes.len() as u64,
         digest: digest(bytes),
         api: handler.version.to_owned(),
-        exports: Exports { queries, lifecycle, options, durable_events },
+        exports: Exports {
+            queries,
+            lifecycle,
+            options,
+            durable_events,
+        },
         imports,
         wasi_imports,
-        other_exports: names.exports.iter().filter(|export| !used.contains(&export.name)).map(|export| export.name.to_owned()).collect(),
+        other_exports: names
+            .exports
+            .iter()
+            .filter(|export| !used.contains(&export.name))
+            .map(|export| export.name.to_owned())
+            .collect(),
     })
 }
 
@@ -100,7 +123,12 @@ pub fn digest(bytes: &[u8]) -> String {
 /// What the engine takes: no threads, no component-model async.
 fn features() -> WasmFeatures {
     let mut features = WasmFeatures::default();
-    features.remove(WasmFeatures::THREADS | WasmFeatures::CM_ASYNC | WasmFeatures::GC | WasmFeatures::EXCEPTIONS);
+    features.remove(
+        WasmFeatures::THREADS
+            | WasmFeatures::CM_ASYNC
+            | WasmFeatures::GC
+            | WasmFeatures::EXCEPTIONS,
+    );
     features
 }
 
@@ -121,14 +149,22 @@ struct Name<'a> {
 impl<'a> Name<'a> {
     fn new(name: &'a str) -> Self {
         let (interface, version) = name.split_once('@').unwrap_or((name, ""));
-        Self { name, interface, version }
+        Self {
+            name,
+            interface,
+            version,
+        }
     }
 }
 
 impl<'a> Names<'a> {
     fn of(bytes: &'a [u8]) -> Result<Self, Error> {
-        let invalid = |error: wasmparser::BinaryReaderError| Error::new(Reason::Invalid(error.to_string()));
-        let mut names = Self { imports: Vec::new(), exports: Vec::new() };
+        let invalid =
+            |error: wasmparser::BinaryReaderError| Error::new(Reason::Invalid(error.to_string()));
+        let mut names = Self {
+            imports: Vec::new(),
+            exports: Vec::new(),
+        };
         let mut depth = 0_u32;
         for payload in Parser::new(0).parse_all(bytes) {
             match payload.map_err(invalid)? {
@@ -136,12 +172,16 @@ impl<'a> Names<'a> {
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 Payload::ComponentImportSection(section) if depth == 0 => {
                     for import in section {
-                        names.imports.push(Name::new(import.map_err(invalid)?.name.name));
+                        names
+                            .imports
+                            .push(Name::new(import.map_err(invalid)?.name.name));
                     }
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
                     for export in section {
-                        names.exports.push(Name::new(export.map_err(invalid)?.name.name));
+                        names
+                            .exports
+                            .push(Name::new(export.map_err(invalid)?.name.name));
                     }
                 }
                 _ => {}
@@ -152,11 +192,18 @@ impl<'a> Names<'a> {
 }
 
 fn find<'a>(names: &[Name<'a>], interface: &str) -> Option<Name<'a>> {
-    names.iter().find(|name| name.interface == interface).copied()
+    names
+        .iter()
+        .find(|name| name.interface == interface)
+        .copied()
 }
 
 /// An export has to be of this version of the API, with functions of the right types. What it has beside is for hosts to come.
-fn check_export(types: TypesRef<'_>, export: Name<'_>, functions: &[(&str, &'static str)]) -> Result<(), Error> {
+fn check_export(
+    types: TypesRef<'_>,
+    export: Name<'_>,
+    functions: &[(&str, &'static str)],
+) -> Result<(), Error> {
     check_version(export)?;
     let item = types.component_item_for_export(export.name);
     for (function, expected) in functions {
@@ -164,7 +211,12 @@ fn check_export(types: TypesRef<'_>, export: Name<'_>, functions: &[(&str, &'sta
         let found = item.and_then(|item| function_of(types, &item.ty, function));
         let found = found.map_or_else(|| "nothing".to_owned(), |id| signature::render(types, id));
         if found != *expected {
-            return Err(Reason::WrongType { name: name(), found, expected }.into());
+            return Err(Reason::WrongType {
+                name: name(),
+                found,
+                expected,
+            }
+            .into());
         }
     }
     Ok(())
@@ -183,17 +235,35 @@ fn check_import(types: TypesRef<'_>, import: &Name<'_>) -> Result<(), Error> {
         let advice = "this node has WASI 0.2; build it for wasm32-wasip2";
         return Err(Reason::RefusedImport { name, advice }.into());
     }
-    let Some((_, functions)) = offered::IMPORTS.iter().find(|(interface, _)| *interface == import.interface) else {
-        return Err(Reason::UnknownImport { name, offered: offered::list() }.into());
+    let Some((_, functions)) = offered::IMPORTS
+        .iter()
+        .find(|(interface, _)| *interface == import.interface)
+    else {
+        return Err(Reason::UnknownImport {
+            name,
+            offered: offered::list(),
+        }
+        .into());
     };
     check_version(*import)?;
-    let Some(item) = types.component_item_for_import(import.name) else { return Ok(()) };
+    let Some(item) = types.component_item_for_import(import.name) else {
+        return Ok(());
+    };
     let ComponentEntityType::Instance(instance) = item.ty else {
-        return Err(Reason::UnknownImport { name, offered: offered::list() }.into());
+        return Err(Reason::UnknownImport {
+            name,
+            offered: offered::list(),
+        }
+        .into());
     };
     for (function, item) in &types[instance].exports {
-        if matches!(item.ty, ComponentEntityType::Func(_)) && !functions.contains(&function.as_str()) {
-            return Err(Reason::MissingFunction { name: format!("{name}.{function}") }.into());
+        if matches!(item.ty, ComponentEntityType::Func(_))
+            && !functions.contains(&function.as_str())
+        {
+            return Err(Reason::MissingFunction {
+                name: format!("{name}.{function}"),
+            }
+            .into());
         }
     }
     Ok(())
@@ -204,13 +274,23 @@ fn check_version(name: Name<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let newer = minor(name.version) > minor(OFFERED_VERSION);
-    let advice = if newer { "update the nodes, or build it with an older SDK" } else { "build it again with an SDK for 0.1.x" };
-    Err(Reason::OtherVersion { name: name.name.to_owned(), advice }.into())
+    let advice = if newer {
+        "update the nodes, or build it with an older SDK"
+    } else {
+        "build it again with an SDK for 0.1.x"
+    };
+    Err(Reason::OtherVersion {
+        name: name.name.to_owned(),
+        advice,
+    }
+    .into())
 }
 
 /// Whether `version` is `line` with a patch number.
 fn is_patch_of(version: &str, line: &str) -> bool {
-    let patch = version.strip_prefix(line).and_then(|rest| rest.strip_prefix('.'));
+    let patch = version
+        .strip_prefix(line)
+        .and_then(|rest| rest.strip_prefix('.'));
     patch.is_some_and(|patch| patch.parse::<u32>().is_ok())
 }
 
@@ -219,8 +299,14 @@ fn minor(version: &str) -> (u64, u64) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-fn function_of(types: TypesRef<'_>, item: &ComponentEntityType, function: &str) -> Option<ComponentFuncTypeId> {
-    let ComponentEntityType::Instance(instance) = item else { return None };
+fn function_of(
+    types: TypesRef<'_>,
+    item: &ComponentEntityType,
+    function: &str,
+) -> Option<ComponentFuncTypeId> {
+    let ComponentEntityType::Instance(instance) = item else {
+        return None;
+    };
     match types[*instance].exports.get(function)?.ty {
         ComponentEntityType::Func(id) => Some(id),
         _ => None,
@@ -228,20 +314,31 @@ fn function_of(types: TypesRef<'_>, item: &ComponentEntityType, function: &str) 
 }
 
 fn wrong_world(exports: &[Name<'_>]) -> Error {
-    let mut names: Vec<_> = exports.iter().take(NAMES_MAX).map(|export| export.name).collect();
+    let mut names: Vec<_> = exports
+        .iter()
+        .take(NAMES_MAX)
+        .map(|export| export.name)
+        .collect();
     if exports.is_empty() {
         names.push("nothing");
     } else if exports.len() > NAMES_MAX {
         names.push("and more");
     }
-    Reason::WrongWorld { exports: names.join(", ") }.into()
+    Reason::WrongWorld {
+        exports: names.join(", "),
+    }
+    .into()
 }
 
 fn begins(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "nothing (the file is empty)".into();
     }
-    let hex: Vec<_> = bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let hex: Vec<_> = bytes
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     hex.join(" ")
 }
 

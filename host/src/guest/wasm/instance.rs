@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc};
+use wasmtime::component::{
+    ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc,
+};
 use wasmtime::{AsContextMut, Store};
 
 use super::bindings::types;
@@ -17,7 +19,11 @@ use crate::db::ReadView;
 use crate::guest::{Failure, Limits, Reply, Request, Trap, TrapKind};
 
 /// A handler's or a query's function. It borrows what it is given.
-pub(super) type Call<'a> = TypedFunc<(&'a str, Option<&'a [u8]>, &'a [u8]), (Result<Vec<u8>, types::Error>,)>;
+pub(super) type Call<'a> =
+    TypedFunc<(&'a str, Option<&'a [u8]>, &'a [u8]), (Result<Vec<u8>, types::Error>,)>;
+
+/// The function that checks options.
+type Validate = TypedFunc<(&'static str,), (Result<(), String>,)>;
 
 /// The functions that an instance exports.
 pub(super) struct Exports {
@@ -25,7 +31,7 @@ pub(super) struct Exports {
     pub(super) query: Option<Call<'static>>,
     pub(super) start: Option<TypedFunc<(), (Result<(), types::Error>,)>>,
     pub(super) stop: Option<TypedFunc<(&'static str,), ()>>,
-    pub(super) validate: Option<TypedFunc<(&'static str,), (Result<(), String>,)>>,
+    pub(super) validate: Option<Validate>,
     pub(super) durable: Option<TypedFunc<(&'static [u64],), ()>>,
 }
 
@@ -43,7 +49,12 @@ pub(super) struct Running {
 
 impl Running {
     /// Makes an instance, under the limits of a start.
-    pub(super) async fn make(runtime: &Arc<Runtime>, compiled: &Compiled, state: State, limits: &Arc<Limits>) -> Result<Self, Trap> {
+    pub(super) async fn make(
+        runtime: &Arc<Runtime>,
+        compiled: &Compiled,
+        state: State,
+        limits: &Arc<Limits>,
+    ) -> Result<Self, Trap> {
         let meter = Arc::new(Meter::new(runtime.ticks().clone(), limits.cpu_time));
         let mut store = Store::new(runtime.engine(), state);
         store.limiter(|state| &mut state.limiter);
@@ -51,15 +62,33 @@ impl Running {
         store.set_epoch_deadline(1);
         let ticked = meter.clone();
         store.epoch_deadline_callback(move |_| ticked.tick());
-        let mut watch = Watch::new(meter);
-        let made = watch.run(limits.start_time, compiled.pre.instantiate_async(&mut store)).await;
+        let mut watch = Watch::new(meter.clone());
+        let made = watch
+            .run(
+                limits.start_time,
+                compiled.pre.instantiate_async(&mut store),
+            )
+            .await;
         store.data_mut().end_call();
         let bound = match made {
-            Err(WallTimeUsedUp) => return Err(failure::wall_time(("limits.start_time", limits.start_time))),
-            Ok(made) => made.and_then(|instance| Exports::of(&instance, &mut store, &compiled.indices)),
+            Err(WallTimeUsedUp) => {
+                return Err(failure::wall_time(("limits.start_time", limits.start_time)));
+            }
+            Ok(made) => {
+                made.and_then(|instance| Exports::of(&instance, &mut store, &compiled.indices))
+            }
         };
-        let exports = bound.map_err(|error| failure::classify(&error, store.data(), limits, Phase::Instantiate))?;
-        Ok(Self { store, watch, exports, limits: limits.clone(), broken: false, _runtime: runtime.clone() })
+        let exports = bound
+            .map_err(|error| failure::classify(&error, store.data(), limits, Phase::Instantiate))?;
+        // A new watch: the timer of the old one belongs to the runtime that made the instance, and another may run it.
+        Ok(Self {
+            store,
+            watch: Watch::new(meter),
+            exports,
+            limits: limits.clone(),
+            broken: false,
+            _runtime: runtime.clone(),
+        })
     }
 
     /// What queries read from here on.
@@ -68,17 +97,35 @@ impl Running {
     }
 
     /// Runs a call or a query, and takes its reply.
-    pub(super) async fn request(&mut self, request: &Request, function: Call<'static>) -> Result<Reply, Failure> {
-        let params = (request.method.as_str(), request.key.as_deref(), &*request.payload);
+    pub(super) async fn request(
+        &mut self,
+        request: &Request,
+        function: Call<'static>,
+    ) -> Result<Reply, Failure> {
+        let params = (
+            request.method.as_str(),
+            request.key.as_deref(),
+            &*request.payload,
+        );
         let limit = ("limits.wall_time", self.limits.wall_time);
-        let (outcome,) = self.enter(CurrentCall::of(request), limit, function, params).await.map_err(Failure::Trap)?;
+        let (outcome,) = self
+            .enter(CurrentCall::of(request), limit, function, params)
+            .await
+            .map_err(Failure::Trap)?;
         let (content_type, when_applied) = self.store.data_mut().call.end();
         let payload = outcome.map_err(failure::error)?;
         if payload.len() > self.limits.reply {
             self.broken = true;
-            return Err(Failure::Trap(failure::reply_too_large(Some(payload.len()), &self.limits)));
+            return Err(Failure::Trap(failure::reply_too_large(
+                Some(payload.len()),
+                &self.limits,
+            )));
         }
-        Ok(Reply { payload: Bytes::from(payload), content_type, when_applied })
+        Ok(Reply {
+            payload: Bytes::from(payload),
+            content_type,
+            when_applied,
+        })
     }
 
     /// Calls a function of the guest. `limit` is the time that it may last, with its setting.
@@ -94,28 +141,43 @@ impl Running {
         R: ComponentNamedList + Lift + Send + Sync + 'static,
     {
         if self.broken {
-            return Err(Trap::new(TrapKind::Host, "the instance has ended: it failed, or its last call was dropped on the way"));
+            return Err(Trap::new(
+                TrapKind::Host,
+                "the instance has ended: it failed, or its last call was dropped on the way",
+            ));
         }
         self.broken = true;
         let state = self.store.data_mut();
         state.call = call;
         state.limiter.forget();
         self.store.set_epoch_deadline(1);
-        let outcome = self.watch.run(limit.1, function.call_async(&mut self.store, params)).await;
+        let outcome = self
+            .watch
+            .run(limit.1, function.call_async(&mut self.store, params))
+            .await;
         self.store.data_mut().end_call();
         match outcome {
             Ok(Ok(returned)) => {
                 self.broken = false;
                 Ok(returned)
             }
-            Ok(Err(error)) => Err(failure::classify(&error, self.store.data(), &self.limits, Phase::Call)),
+            Ok(Err(error)) => Err(failure::classify(
+                &error,
+                self.store.data(),
+                &self.limits,
+                Phase::Call,
+            )),
             Err(WallTimeUsedUp) => Err(failure::wall_time(limit)),
         }
     }
 }
 
 impl Exports {
-    fn of(instance: &Instance, store: &mut Store<State>, indices: &Indices) -> wasmtime::Result<Self> {
+    fn of(
+        instance: &Instance,
+        store: &mut Store<State>,
+        indices: &Indices,
+    ) -> wasmtime::Result<Self> {
         Ok(Self {
             call: instance.get_typed_func(store.as_context_mut(), indices.call)?,
             query: bind(instance, store, indices.query)?,
@@ -127,12 +189,18 @@ impl Exports {
     }
 }
 
-fn bind<P, R>(instance: &Instance, store: &mut Store<State>, index: Option<ComponentExportIndex>) -> wasmtime::Result<Option<TypedFunc<P, R>>>
+fn bind<P, R>(
+    instance: &Instance,
+    store: &mut Store<State>,
+    index: Option<ComponentExportIndex>,
+) -> wasmtime::Result<Option<TypedFunc<P, R>>>
 where
     P: ComponentNamedList + Lower,
     R: ComponentNamedList + Lift,
 {
-    index.map(|index| instance.get_typed_func(store.as_context_mut(), index)).transpose()
+    index
+        .map(|index| instance.get_typed_func(store.as_context_mut(), index))
+        .transpose()
 }
 
 /// The most bytes that a guest can have the host copy at once, in a host call or a reply. Lists may name the same memory many

@@ -60,7 +60,11 @@ impl Meter {
     fn resume(&self) {
         self.ticks.wake();
         self.slice_tick.store(self.ticks.count(), Relaxed);
-        let cpu = if self.precise.load(Relaxed) { nanos(clock::thread_cpu()) } else { 0 };
+        let cpu = if self.precise.load(Relaxed) {
+            nanos(clock::thread_cpu())
+        } else {
+            0
+        };
         self.slice_cpu.store(cpu, Relaxed);
     }
 
@@ -68,7 +72,8 @@ impl Meter {
     fn pause(&self) {
         let slice = self.slice();
         if slice > 0 {
-            self.used.store(self.used.load(Relaxed).saturating_add(slice), Relaxed);
+            self.used
+                .store(self.used.load(Relaxed).saturating_add(slice), Relaxed);
         }
     }
 
@@ -91,7 +96,10 @@ impl Meter {
         }
         self.precise.store(true, Relaxed);
         // Tokio's own yield lets timers and other threads in first; a plain wake would let a guest that spins keep them out.
-        Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        Ok(UpdateDeadline::YieldCustom(
+            1,
+            Box::pin(tokio::task::yield_now()),
+        ))
     }
 }
 
@@ -112,7 +120,11 @@ impl Watch {
     }
 
     /// Runs `call` for `limit` at most, counted from its first pause, which is within a tick of its beginning.
-    pub(super) async fn run<T>(&mut self, limit: Duration, call: impl Future<Output = T>) -> Result<T, WallTimeUsedUp> {
+    pub(super) async fn run<T>(
+        &mut self,
+        limit: Duration,
+        call: impl Future<Output = T>,
+    ) -> Result<T, WallTimeUsedUp> {
         self.meter.begin();
         let mut call = pin!(call);
         let mut deadline = None;
@@ -122,15 +134,23 @@ impl Watch {
             self.meter.pause();
             match polled {
                 Poll::Ready(output) => Poll::Ready(Ok(output)),
-                Poll::Pending => self.poll_timer(*deadline.get_or_insert_with(|| clock::now() + limit), cx),
+                Poll::Pending => {
+                    self.poll_timer(*deadline.get_or_insert_with(|| clock::now() + limit), cx)
+                }
             }
         })
         .await
     }
 
-    fn poll_timer<T>(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<Result<T, WallTimeUsedUp>> {
+    fn poll_timer<T>(
+        &mut self,
+        deadline: Instant,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, WallTimeUsedUp>> {
         let until = tokio::time::Instant::from_std(deadline);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if timer.deadline() > until {
             timer.as_mut().reset(until);
         }

@@ -23,8 +23,18 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn new(log: Arc<GuestLog>) -> Self {
-        let stream = |stderr| Arc::new(Lines { log: log.clone(), stderr, partial: AtomicBool::new(false), buffer: Mutex::default() });
-        Self { stdout: stream(false), stderr: stream(true) }
+        let stream = |stderr| {
+            Arc::new(Lines {
+                log: log.clone(),
+                stderr,
+                partial: AtomicBool::new(false),
+                buffer: Mutex::default(),
+            })
+        };
+        Self {
+            stdout: stream(false),
+            stderr: stream(true),
+        }
     }
 
     pub(super) fn stdout(&self) -> Stream {
@@ -114,7 +124,9 @@ impl Pollable for Stream {
 impl OutputStream for Stream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         if bytes.len() > PERMIT_BYTES {
-            return Err(StreamError::Trap(wasmtime::Error::msg("the guest wrote more to a stream than it was permitted")));
+            return Err(StreamError::Trap(wasmtime::Error::msg(
+                "the guest wrote more to a stream than it was permitted",
+            )));
         }
         self.0.write(&bytes);
         Ok(())
@@ -130,7 +142,11 @@ impl OutputStream for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         let bytes = &bytes[..bytes.len().min(PERMIT_BYTES)];
         self.0.write(bytes);
         Poll::Ready(Ok(bytes.len()))
@@ -172,9 +188,17 @@ mod tests {
         let log = Arc::new(GuestLog::new(0, "main".into(), 1, 1 << 20));
         let output = Output::new(log.clone());
         for _ in 0..100 {
-            output.stdout().write(Bytes::from(vec![b'x'; 4096])).expect("written");
+            output
+                .stdout()
+                .write(Bytes::from(vec![b'x'; 4096]))
+                .expect("written");
             assert!(output.stdout.buffer.lock().expect("lock").len() < MESSAGE_MAX_BYTES);
         }
-        assert!(output.stdout().write(Bytes::from(vec![0; PERMIT_BYTES + 1])).is_err());
+        assert!(
+            output
+                .stdout()
+                .write(Bytes::from(vec![0; PERMIT_BYTES + 1]))
+                .is_err()
+        );
     }
 }

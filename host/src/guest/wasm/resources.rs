@@ -14,14 +14,18 @@ pub(super) struct Resources {
 }
 
 enum Open {
-    Cursor(Cursor),
+    Cursor(Box<Cursor>),
     Snapshot(ReadView),
     Transaction(Transaction),
 }
 
 impl Resources {
     pub(super) fn new(limit: usize) -> Self {
-        Self { open: Vec::new(), next: 0, limit }
+        Self {
+            open: Vec::new(),
+            next: 0,
+            limit,
+        }
     }
 
     /// Closes everything.
@@ -39,12 +43,14 @@ impl Resources {
         }
         Err(GuestError::new(
             "limit",
-            format!("{limit} cursors, snapshots and transactions are open in this call (limits.open_resources); drop some first"),
+            format!(
+                "{limit} cursors, snapshots and transactions are open in this call (limits.open_resources); drop some first"
+            ),
         ))
     }
 
     pub(super) fn add_cursor(&mut self, cursor: Cursor) -> u32 {
-        self.add(Open::Cursor(cursor))
+        self.add(Open::Cursor(Box::new(cursor)))
     }
 
     pub(super) fn add_snapshot(&mut self, view: ReadView) -> u32 {
@@ -92,10 +98,17 @@ impl Resources {
 
     fn get(&mut self, handle: u32) -> Option<&mut Open> {
         // The newest is used most, and there are few.
-        self.open.iter_mut().rev().find(|(known, _)| *known == handle).map(|(_, open)| open)
+        self.open
+            .iter_mut()
+            .rev()
+            .find(|(known, _)| *known == handle)
+            .map(|(_, open)| open)
     }
 }
 
 fn closed(what: &str) -> Error {
-    GuestError::new("closed", format!("the {what} was closed when the call that opened it returned; open another"))
+    GuestError::new(
+        "closed",
+        format!("the {what} was closed when the call that opened it returned; open another"),
+    )
 }

@@ -53,7 +53,11 @@ impl Host for State {
     }
 
     fn owned_for_ms(&mut self) -> u64 {
-        let owned = self.place.status.owned_for(clock::now()).unwrap_or(Duration::MAX);
+        let owned = self
+            .place
+            .status
+            .owned_for(clock::now())
+            .unwrap_or(Duration::MAX);
         u64::try_from(owned.as_millis()).unwrap_or(u64::MAX)
     }
 }

@@ -56,7 +56,10 @@ pub(super) struct Data {
 
 enum Access {
     /// The instance that runs the calls.
-    Writes { db: Arc<ShardDb>, notifier: Option<Arc<Notifier>> },
+    Writes {
+        db: Arc<ShardDb>,
+        notifier: Option<Arc<Notifier>>,
+    },
     /// An instance for queries.
     ReadOnly,
     /// An instance that checks options: there is no database.
@@ -66,21 +69,44 @@ enum Access {
 impl State {
     /// The state of the instance that runs a shard's calls.
     pub(super) fn for_calls(info: &ModuleInfo, context: InstanceContext, limits: &Limits) -> Self {
-        let notifier = info.exports.durable_events.then(|| context.notifier.clone());
+        let notifier = info
+            .exports
+            .durable_events
+            .then(|| context.notifier.clone());
         let reads = context.db.view();
-        let data = Data { reads, gate: Some(context.gate.clone()), access: Access::Writes { db: context.db.clone(), notifier } };
+        let data = Data {
+            reads,
+            gate: Some(context.gate.clone()),
+            access: Access::Writes {
+                db: context.db.clone(),
+                notifier,
+            },
+        };
         Self::new(Place::of(info, context), data, limits)
     }
 
     /// The state of an instance for queries: it reads nothing until a query gives it a view.
-    pub(super) fn for_queries(info: &ModuleInfo, context: InstanceContext, limits: &Arc<Limits>) -> Self {
-        let data = Data { reads: ReadView::closed(limits.clone()), gate: Some(context.gate.clone()), access: Access::ReadOnly };
+    pub(super) fn for_queries(
+        info: &ModuleInfo,
+        context: InstanceContext,
+        limits: &Arc<Limits>,
+    ) -> Self {
+        let data = Data {
+            reads: ReadView::closed(limits.clone()),
+            gate: Some(context.gate.clone()),
+            access: Access::ReadOnly,
+        };
         Self::new(Place::of(info, context), data, limits)
     }
 
     /// The state of an instance that checks options: it is nowhere, and there is no database.
     pub(super) fn for_validation(info: &ModuleInfo, options: &str, limits: &Arc<Limits>) -> Self {
-        let log = GuestLog::new(0, info.name.clone(), info.revision, limits.log_bytes_per_second);
+        let log = GuestLog::new(
+            0,
+            info.name.clone(),
+            info.revision,
+            limits.log_bytes_per_second,
+        );
         let place = Place {
             cluster: "".into(),
             node: "".into(),
@@ -93,7 +119,11 @@ impl State {
             status: Arc::default(),
             log: Arc::new(log),
         };
-        let data = Data { reads: ReadView::closed(limits.clone()), gate: None, access: Access::Closed };
+        let data = Data {
+            reads: ReadView::closed(limits.clone()),
+            gate: None,
+            access: Access::Closed,
+        };
         Self::new(place, data, limits)
     }
 
@@ -150,7 +180,10 @@ impl Data {
     /// Asks for a tag; see [`Notifier::when_durable`].
     pub(super) fn notify(&self, seq: u64, tag: u64) -> Result<(), Error> {
         match &self.access {
-            Access::Writes { db, notifier: Some(notifier) } => notifier.when_durable(db, seq, tag),
+            Access::Writes {
+                db,
+                notifier: Some(notifier),
+            } => notifier.when_durable(db, seq, tag),
             Access::Writes { notifier: None, .. } => Err(GuestError::new(
                 "invalid-argument",
                 "this guest does not export `durable-events`, so there is nobody to tell; export it",
@@ -180,7 +213,10 @@ impl Place {
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.wasi_table }
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.wasi_table,
+        }
     }
 }
 
@@ -188,7 +224,11 @@ impl types::Host for State {}
 
 impl From<GuestError> for types::Error {
     fn from(error: GuestError) -> Self {
-        Self { code: error.code, message: error.message, retryable: error.retryable }
+        Self {
+            code: error.code,
+            message: error.message,
+            retryable: error.retryable,
+        }
     }
 }
 

@@ -69,9 +69,14 @@ impl Ticker {
             thread: std::sync::OnceLock::new(),
         });
         let run = ticks.clone();
-        let thread = std::thread::Builder::new().name("quarry-ticker".into()).spawn(move || tick(&run, &engine))?;
+        let thread = std::thread::Builder::new()
+            .name("quarry-ticker".into())
+            .spawn(move || tick(&run, &engine))?;
         ticks.thread.get_or_init(|| thread.thread().clone());
-        Ok(Self { ticks, thread: Some(thread) })
+        Ok(Self {
+            ticks,
+            thread: Some(thread),
+        })
     }
 
     pub(super) fn ticks(&self) -> &Arc<Ticks> {
@@ -120,7 +125,10 @@ mod tests {
     fn until(what: &str, condition: impl Fn() -> bool) {
         let begun = clock::now();
         while !condition() {
-            assert!(clock::now().saturating_duration_since(begun) < Duration::from_secs(10), "{what}");
+            assert!(
+                clock::now().saturating_duration_since(begun) < Duration::from_secs(10),
+                "{what}"
+            );
             std::thread::yield_now();
         }
     }

@@ -5,9 +5,30 @@ pub(super) const IMPORTS: [(&str, &[&str]); 6] = [
     ("quarry:shard/types", &[]),
     (
         "quarry:shard/shard",
-        &["cluster", "number", "count", "shard-for", "node", "generation", "module", "revision", "options", "status", "owned-for-ms"],
+        &[
+            "cluster",
+            "number",
+            "count",
+            "shard-for",
+            "node",
+            "generation",
+            "module",
+            "revision",
+            "options",
+            "status",
+            "owned-for-ms",
+        ],
     ),
-    ("quarry:shard/current-call", &["deadline-ms", "traceparent", "header", "set-content-type", "reply-when-applied"]),
+    (
+        "quarry:shard/current-call",
+        &[
+            "deadline-ms",
+            "traceparent",
+            "header",
+            "set-content-type",
+            "reply-when-applied",
+        ],
+    ),
     (
         "quarry:shard/db",
         &[
@@ -40,7 +61,10 @@ pub(super) const IMPORTS: [(&str, &[&str]); 6] = [
             "[method]transaction.commit",
         ],
     ),
-    ("quarry:shard/durability", &["durable-seq", "notify-when-durable"]),
+    (
+        "quarry:shard/durability",
+        &["durable-seq", "notify-when-durable"],
+    ),
     ("quarry:shard/log", &["enabled", "write"]),
 ];
 
@@ -59,12 +83,21 @@ pub(super) const OPTIONAL_EXPORTS: [Interface; 4] = [
     (
         "quarry:shard/lifecycle",
         &[
-            ("start", "func() -> result<_, record { code: string, message: string, retryable: bool }>"),
+            (
+                "start",
+                "func() -> result<_, record { code: string, message: string, retryable: bool }>",
+            ),
             ("stop", "func(reason: string)"),
         ],
     ),
-    ("quarry:shard/options", &[("validate", "func(options: string) -> result<_, string>")]),
-    ("quarry:shard/durable-events", &[("durable", "func(tags: list<u64>)")]),
+    (
+        "quarry:shard/options",
+        &[("validate", "func(options: string) -> result<_, string>")],
+    ),
+    (
+        "quarry:shard/durable-events",
+        &[("durable", "func(tags: list<u64>)")],
+    ),
 ];
 
 /// The interfaces of WASI 0.2 that can be linked. Those for files and sockets are there for the standard libraries that import them
@@ -110,5 +143,8 @@ pub(super) fn refused(interface: &str) -> Option<&'static str> {
 /// All that is offered, for an error.
 pub(super) fn list() -> String {
     let names: Vec<_> = IMPORTS.iter().map(|(interface, _)| *interface).collect();
-    format!("{}, and WASI 0.2 (cli, clocks, filesystem, io, random, sockets; without files and network)", names.join(", "))
+    format!(
+        "{}, and WASI 0.2 (cli, clocks, filesystem, io, random, sockets; without files and network)",
+        names.join(", ")
+    )
 }

@@ -9,9 +9,16 @@ const DEPTH_MAX: usize = 8;
 /// Renders a function's type, with the types that it names written out.
 pub(super) fn render(types: TypesRef<'_>, id: ComponentFuncTypeId) -> String {
     let function = &types[id];
-    let params: Vec<_> = function.params.iter().map(|(name, ty)| format!("{name}: {}", value(types, ty, 0))).collect();
+    let params: Vec<_> = function
+        .params
+        .iter()
+        .map(|(name, ty)| format!("{name}: {}", value(types, ty, 0)))
+        .collect();
     let prefix = if function.async_ { "async " } else { "" };
-    let result = function.result.as_ref().map_or_else(String::new, |ty| format!(" -> {}", value(types, ty, 0)));
+    let result = function
+        .result
+        .as_ref()
+        .map_or_else(String::new, |ty| format!(" -> {}", value(types, ty, 0)));
     format!("{prefix}func({}){result}", params.join(", "))
 }
 
@@ -28,7 +35,11 @@ fn value(types: TypesRef<'_>, ty: &ComponentValType, depth: usize) -> String {
     match &types[id] {
         ComponentDefinedType::Primitive(primitive) => primitive.to_string(),
         ComponentDefinedType::Record(record) => {
-            let fields: Vec<_> = record.fields.iter().map(|(name, ty)| format!("{name}: {}", inner(ty))).collect();
+            let fields: Vec<_> = record
+                .fields
+                .iter()
+                .map(|(name, ty)| format!("{name}: {}", inner(ty)))
+                .collect();
             format!("record {{ {} }}", fields.join(", "))
         }
         ComponentDefinedType::List { element, .. } => format!("list<{}>", inner(element)),
@@ -37,9 +48,15 @@ fn value(types: TypesRef<'_>, ty: &ComponentValType, depth: usize) -> String {
             let types: Vec<_> = tuple.types.iter().map(inner).collect();
             format!("tuple<{}>", types.join(", "))
         }
-        ComponentDefinedType::Result { ok: None, err: None, .. } => "result".into(),
+        ComponentDefinedType::Result {
+            ok: None,
+            err: None,
+            ..
+        } => "result".into(),
         ComponentDefinedType::Result { ok, err: None, .. } => format!("result<{}>", optional(ok)),
-        ComponentDefinedType::Result { ok, err, .. } => format!("result<{}, {}>", optional(ok), optional(err)),
+        ComponentDefinedType::Result { ok, err, .. } => {
+            format!("result<{}, {}>", optional(ok), optional(err))
+        }
         ComponentDefinedType::Variant(variant) => {
             let cases: Vec<_> = variant.cases.keys().map(ToString::to_string).collect();
             format!("variant {{ {} }}", cases.join(", "))

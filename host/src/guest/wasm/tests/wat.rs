@@ -35,12 +35,24 @@ impl Default for Wat {
 impl Wat {
     /// A guest whose `call` does this.
     pub(in crate::guest::wasm) fn call(body: &'static str) -> Vec<u8> {
-        Self { body, ..Self::default() }.build()
+        Self {
+            body,
+            ..Self::default()
+        }
+        .build()
     }
 
     /// The component's bytes.
     pub(in crate::guest::wasm) fn build(&self) -> Vec<u8> {
-        let Self { imports, pages, core, body, error, export, function } = self;
+        let Self {
+            imports,
+            pages,
+            core,
+            body,
+            error,
+            export,
+            function,
+        } = self;
         // An interface's functions may only name types that it exports, so the inner component repeats them.
         let text = format!(
             r#"(component
