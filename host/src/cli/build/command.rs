@@ -293,3 +293,58 @@ impl Drop for Group {
         let _ = id;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_components_of_the_own_package_count() {
+        let own = Path::new("/p/Cargo.toml");
+        for (line, expected) in [
+            (
+                r#"{"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","filenames":["/t/g.wasm","/t/libg.rlib"]}"#,
+                vec!["/t/g.wasm"],
+            ),
+            (
+                r#"{"reason":"compiler-artifact","manifest_path":"/dep/Cargo.toml","filenames":["/t/d.wasm"]}"#,
+                vec![],
+            ),
+            (
+                r#"{"reason":"build-finished","manifest_path":"/p/Cargo.toml","filenames":["/t/g.wasm"]}"#,
+                vec![],
+            ),
+            (r#"{"reason":"compiler-artifact"}"#, vec![]),
+            ("[]", vec![]),
+            ("no JSON", vec![]),
+        ] {
+            let expected: Vec<_> = expected.into_iter().map(PathBuf::from).collect();
+            assert_eq!(components(line, Some(own)), expected, "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_split_and_bounded() {
+        let long = "x".repeat(LINE_MAX_BYTES + 3);
+        let input = format!("a\r\n\nb\n{long}\nend");
+        let mut lines = Lines::new(Some(input.as_bytes()));
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push(line);
+        }
+        let expected = ["a", "", "b", &long[..LINE_MAX_BYTES], "xxx", "end"];
+        assert!(
+            found == expected,
+            "{:?}",
+            found.iter().map(String::len).collect::<Vec<_>>()
+        );
+        assert!(!lines.is_open());
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_kept_whole() {
+        let mut text = "äöü".to_owned();
+        trim_front(&mut text, 3);
+        assert_eq!(text, "ü");
+    }
+}
