@@ -282,13 +282,18 @@ impl Drop for Group {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         // Through the shell, as signalling a group takes unsafe code otherwise. It only sends a signal, so it is short.
+        // In a group of its own, or a second Ctrl-C would end it before it sent anything.
         #[cfg(unix)]
-        let _ = std::process::Command::new("sh")
-            .args(["-c", &format!("kill -s KILL -- -{id}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        {
+            use std::os::unix::process::CommandExt;
+            let _ = std::process::Command::new("sh")
+                .args(["-c", &format!("kill -s KILL -- -{id}")])
+                .process_group(0)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
         #[cfg(not(unix))]
         let _ = id;
     }
