@@ -150,52 +150,52 @@ pub struct Settings {
     /// Set any key, e.g. `http.max_body=1MiB`. Flags of their own win over this one
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<Assignment>,
-    /// Where the data lies: memory:, file:///DIR, s3://BUCKET, gs://BUCKET, az://CONTAINER [store]
+    /// Where the data lies: memory:, file:///DIR, s3://BUCKET, gs://BUCKET, az://CONTAINER (key `store`)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// An option of the store [store_options]
+    /// An option of the store (key `store_options`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub store_option: Vec<Assignment>,
-    /// Prefix of everything in the store [path]
+    /// Prefix of everything in the store (key `path`)
     #[arg(long, value_name = "PREFIX")]
     pub path: Option<String>,
-    /// How many shards; fixed for the life of the data [shards]
+    /// How many shards; fixed for the life of the data (key `shards`)
     #[arg(long, value_name = "N")]
     pub shards: Option<String>,
-    /// The component to run [module.path]
+    /// The component to run (key `module.path`)
     #[arg(long, value_name = "FILE")]
     pub module: Option<String>,
-    /// An option for the guest; the value is JSON, or else text [module.options]
+    /// An option for the guest; the value is JSON, or else text (key `module.options`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub option: Vec<Assignment>,
-    /// Where HTTP listens; port 0 takes a free one [http.listen]
+    /// Where HTTP listens; port 0 takes a free one (key `http.listen`)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// This node's name [node]
+    /// This node's name (key `node`)
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// The cluster's name [cluster]
+    /// The cluster's name (key `cluster`)
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// Check the store before shards open: true, background or false [probe]
+    /// Check the store before shards open: true, background or false (key `probe`)
     #[arg(long, value_name = "WHEN")]
     pub probe: Option<String>,
-    /// How merges are combined; fixed for the life of the data [merge_operator]
+    /// How merges are combined; fixed for the life of the data (key `merge_operator`)
     #[arg(long, value_name = "NAME")]
     pub merge_operator: Option<String>,
-    /// A SlateDB setting; the value is JSON, or else text [settings]
+    /// A SlateDB setting; the value is JSON, or else text (key `settings`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub setting: Vec<Assignment>,
-    /// A limit of the guest, e.g. `memory=64MiB` [limits]
+    /// A limit of the guest, e.g. `memory=64MiB` (key `limits`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub limit: Vec<Assignment>,
-    /// Memory of the block cache, e.g. `1GiB` [cache.capacity]
+    /// Memory of the block cache, e.g. `1GiB` (key `cache.capacity`)
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<String>,
-    /// Least severe level logged, or directives per target [log.level]
+    /// Least severe level logged, or directives per target (key `log.level`)
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,
-    /// text or json [log.format]
+    /// text or json (key `log.format`)
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
 }
@@ -326,7 +326,7 @@ pub struct Request {
     pub target: Target,
     #[command(flatten)]
     pub payload: Payload,
-    /// Give up after this long [default: the node's call.timeout]
+    /// Give up after this long (default: the node's `call.timeout`)
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
     /// A header of the request; guests see those that begin with `x-` and a few more
@@ -392,7 +392,7 @@ pub struct Load {
     /// When a call counts as done
     #[arg(long, value_enum, default_value_t)]
     pub durability: Durability,
-    /// Give a call up after this long [default: the node's call.timeout]
+    /// Give a call up after this long (default: the node's `call.timeout`)
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
     #[command(flatten)]
@@ -436,7 +436,7 @@ pub struct Bench {
     /// Measure for a shorter time: rough figures in under a minute
     #[arg(long)]
     pub quick: bool,
-    /// Where durable calls write [default: a temporary folder]
+    /// Where durable calls write (default: a temporary folder)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
     /// An option of the store

@@ -81,7 +81,7 @@ impl Kind {
     }
 
     /// Turns text of a variable or a flag into the value that a file would hold.
-    pub(super) fn from_text(self, text: &str, optional: bool) -> Value {
+    pub(super) fn parse_text(self, text: &str, optional: bool) -> Value {
         let string = || Value::from(text);
         match self {
             _ if optional && text.is_empty() => Value::Null,

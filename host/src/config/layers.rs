@@ -234,7 +234,7 @@ impl Layers {
     fn set_key(&mut self, key: &'static Key, given: Given<'_>, origin: Origin) {
         let value = match given {
             Given::Typed(value) => value,
-            Given::Text(text) => key.kind.from_text(text, key.optional),
+            Given::Text(text) => key.kind.parse_text(text, key.optional),
         };
         if key.kind.is_map() {
             return match value {

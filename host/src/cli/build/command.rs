@@ -282,14 +282,74 @@ impl Drop for Group {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         // Through the shell, as signalling a group takes unsafe code otherwise. It only sends a signal, so it is short.
+        // In a group of its own, or a second Ctrl-C would end it before it sent anything.
         #[cfg(unix)]
-        let _ = std::process::Command::new("sh")
-            .args(["-c", &format!("kill -s KILL -- -{id}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        {
+            use std::os::unix::process::CommandExt;
+            let _ = std::process::Command::new("sh")
+                .args(["-c", &format!("kill -s KILL -- -{id}")])
+                .process_group(0)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
         #[cfg(not(unix))]
         let _ = id;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_components_of_the_own_package_count() {
+        let own = Path::new("/p/Cargo.toml");
+        for (line, expected) in [
+            (
+                r#"{"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","filenames":["/t/g.wasm","/t/libg.rlib"]}"#,
+                vec!["/t/g.wasm"],
+            ),
+            (
+                r#"{"reason":"compiler-artifact","manifest_path":"/dep/Cargo.toml","filenames":["/t/d.wasm"]}"#,
+                vec![],
+            ),
+            (
+                r#"{"reason":"build-finished","manifest_path":"/p/Cargo.toml","filenames":["/t/g.wasm"]}"#,
+                vec![],
+            ),
+            (r#"{"reason":"compiler-artifact"}"#, vec![]),
+            ("[]", vec![]),
+            ("no JSON", vec![]),
+        ] {
+            let expected: Vec<_> = expected.into_iter().map(PathBuf::from).collect();
+            assert_eq!(components(line, Some(own)), expected, "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_split_and_bounded() {
+        let long = "x".repeat(LINE_MAX_BYTES + 3);
+        let input = format!("a\r\n\nb\n{long}\nend");
+        let mut lines = Lines::new(Some(input.as_bytes()));
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push(line);
+        }
+        let expected = ["a", "", "b", &long[..LINE_MAX_BYTES], "xxx", "end"];
+        assert!(
+            found == expected,
+            "{:?}",
+            found.iter().map(String::len).collect::<Vec<_>>()
+        );
+        assert!(!lines.is_open());
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_kept_whole() {
+        let mut text = "äöü".to_owned();
+        trim_front(&mut text, 3);
+        assert_eq!(text, "ü");
     }
 }

@@ -146,7 +146,11 @@ async fn dropping_a_build_ends_all_it_started() {
     let mut started = Some(started);
     let folder = home.path().to_owned();
     let task = tokio::spawn(async move {
-        let told = |_: &str| drop(started.take().map(|started| started.send(())));
+        let told = |_: &str| {
+            if let Some(started) = started.take() {
+                let _ = started.send(());
+            }
+        };
         build(&folder, &module, told).await
     });
     let limit = Duration::from_secs(20);
