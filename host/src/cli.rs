@@ -10,10 +10,15 @@ use clap::{Parser, error::ErrorKind};
 
 pub mod args;
 pub mod build;
+mod call;
 mod config;
+mod doctor;
+mod load;
 mod new;
 pub mod output;
 mod settings;
+mod shards;
+mod status;
 
 pub use output::Output;
 
@@ -163,6 +168,12 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
         Command::New(args) => new::run(&args, out),
         Command::Build(args) => build::run(&args, out).await,
         Command::Config(args) => config::run(&args, out),
+        Command::Call(args) => call::call(args, out).await,
+        Command::Query(args) => call::query(args, out).await,
+        Command::Load(args) => load::run(args, out).await,
+        Command::Status(args) => status::run(&args, out).await,
+        Command::Shards(args) => shards::run(&args, out).await,
+        Command::Doctor(args) => doctor::run(&args, out).await,
         _ => Err(Error::Usage(
             "this build of quarry does not have this verb".into(),
         )),
