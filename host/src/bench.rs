@@ -44,8 +44,9 @@ pub struct Options {
     pub stores: Vec<String>,
     /// Options of the stores.
     pub store_options: BTreeMap<String, String>,
-    /// Only measurements whose group's name contains this.
-    pub only: Option<String>,
+    /// Only groups (`put`, `call`, `applied`, `durable`, `query`, `start`, `http`, `idle`, `spin`) whose names contain one of these; all when
+    /// empty.
+    pub only: Vec<String>,
     /// Shards of the idle measurement.
     pub idle_shards: u32,
 }
@@ -79,7 +80,7 @@ pub struct Error(String);
 
 impl Options {
     fn wants(&self, group: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| group.contains(only))
+        self.only.is_empty() || self.only.iter().any(|only| group.contains(only.as_str()))
     }
 }
 
@@ -91,6 +92,7 @@ pub async fn run<F>(options: &Options, make: impl Fn(Config) -> F, progress: imp
 where
     F: Future<Output = Result<Arc<dyn Module>, String>>,
 {
+    metrics::install();
     let mut report = Report { cores: std::thread::available_parallelism().map_or(1, usize::from), ..Report::default() };
     for url in &options.stores {
         report.stores.push(store(options, url, &make, &progress).await?);
@@ -238,7 +240,7 @@ async fn queries(cluster: &Cluster, count: usize, time: Duration) -> Sample {
 
 async fn over_http(cluster: &Cluster, count: usize, time: Duration) -> Result<Sample, Error> {
     let options = HttpOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..HttpOptions::from(cluster.config()) };
-    let server = HttpServer::bind(options, cluster.clone(), metrics::install(), &Handle::current()).await;
+    let server = HttpServer::bind(options, cluster.clone(), &Handle::current()).await;
     let server = server.map_err(|error| Error(error.to_string()))?;
     let address = server.local_addr();
     let mut connections = Vec::new();

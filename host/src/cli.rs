@@ -9,16 +9,21 @@ use std::{
 use clap::{Parser, error::ErrorKind};
 
 pub mod args;
+mod bench;
 pub mod build;
 mod call;
 mod config;
+mod dev;
 mod doctor;
 mod load;
 mod new;
 pub mod output;
+mod running;
+mod serve;
 mod settings;
 mod shards;
 mod status;
+mod verify;
 
 pub use output::Output;
 
@@ -77,6 +82,9 @@ pub enum Error {
     /// The guest could not be built.
     #[error(transparent)]
     Build(#[from] build::Error),
+    /// Logging did not start.
+    #[error(transparent)]
+    Log(#[from] crate::telemetry::Error),
     /// A file or a stream failed.
     #[error("{what}")]
     Io {
@@ -111,7 +119,7 @@ impl Error {
             Self::Io { .. } | Self::Failed(_) => Exit::Failed,
             Self::Build(error) if error.is_usage() => Exit::Usage,
             Self::Build(_) => Exit::Failed,
-            Self::Usage(_) | Self::Config(_) => Exit::Usage,
+            Self::Usage(_) | Self::Config(_) | Self::Log(_) => Exit::Usage,
             Self::Unreachable(_) => Exit::Unreachable,
             Self::Refused(_) => Exit::Refused,
             Self::Interrupted => Exit::Interrupted,
@@ -124,6 +132,7 @@ impl Error {
         match self {
             Self::Usage(_) => "usage",
             Self::Config(_) => "config",
+            Self::Log(_) => "log",
             Self::Build(_) => "build",
             Self::Io { .. } => "io",
             Self::Failed(_) => "failed",
@@ -174,9 +183,10 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
         Command::Status(args) => status::run(&args, out).await,
         Command::Shards(args) => shards::run(&args, out).await,
         Command::Doctor(args) => doctor::run(&args, out).await,
-        _ => Err(Error::Usage(
-            "this build of quarry does not have this verb".into(),
-        )),
+        Command::Dev(args) => dev::run(&args, out).await,
+        Command::Serve(args) => serve::run(&args, out).await,
+        Command::Verify(args) => verify::run(&args, out).await,
+        Command::Bench(args) => bench::run(&args, out).await,
     }
 }
 

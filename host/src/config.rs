@@ -183,6 +183,8 @@ section! {
     build: Option<String> = None, Kind::Text(4096);
     /// Options for the guest, which checks them itself.
     options: Map<String, Value> = Map::new(), Kind::Table;
+    /// A call that shows something, for `quarry dev` to print: a method, a key, and a payload where it takes one.
+    example: Option<String> = None, Kind::Text(1024);
     /// Files and folders whose change makes `quarry dev` build again, relative to the project.
     watch: Vec<String> = ["src", "Cargo.toml", "wit"].map(String::from).to_vec(), Kind::List;
 }

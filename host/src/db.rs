@@ -4,6 +4,7 @@
 //! batch before SlateDB sees them, numbers writes so that a seq is unique for the life of the data, and knows the newest write that a
 //! reader can have seen. [`ReadView`] and [`Transaction`] are what a guest reads through.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -185,6 +186,7 @@ impl ShardDb {
             size += self.check(op)?;
         }
         self.check_batch(size)?;
+        self.check_appended(&self.view(), &ops).await?;
         let mut batch = WriteBatch::new();
         for op in ops {
             match op {
@@ -226,6 +228,34 @@ impl ShardDb {
             return Err(GuestError::new("invalid-value", format!("a value of {value} bytes is over limits.value ({limit} bytes)")));
         }
         Ok(key.len() + value)
+    }
+
+    /// Bounds what `append` lets grow; the only operator whose results are longer than its operands.
+    async fn check_appended(&self, view: &ReadView, ops: &[Op]) -> Result<(), Error> {
+        if self.merge_operator.as_deref() != Some("append") {
+            return Ok(());
+        }
+        let mut sizes: BTreeMap<&Bytes, usize> = BTreeMap::new();
+        for op in ops {
+            match op {
+                Op::Put { key, value, .. } => _ = sizes.insert(key, value.len()),
+                Op::Remove { key } => _ = sizes.insert(key, 0),
+                Op::Merge { key, operand } => {
+                    let before = match sizes.get(key) {
+                        Some(size) => *size,
+                        None => view.get(key).await?.map_or(0, |value| value.len()),
+                    };
+                    let size = before + operand.len();
+                    let limit = self.limits.value;
+                    if size > limit {
+                        let message = format!("the value would grow to {size} bytes, over limits.value ({limit} bytes)");
+                        return Err(GuestError::new("invalid-value", message));
+                    }
+                    sizes.insert(key, size);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_batch(&self, size: usize) -> Result<(), Error> {

@@ -143,11 +143,14 @@ pub struct InstanceContext {
     pub log: Arc<log::GuestLog>,
 }
 
-/// Whether a shard goes on, as its guest and its parts see it: one shared atomic.
+/// Whether a shard goes on, and until when it is owned for sure, as its guest and its parts see it.
 ///
 /// A fenced shard never becomes stopping, so that a guest can tell the two apart.
 #[derive(Debug, Default)]
-pub struct ShardFlag(std::sync::atomic::AtomicU8);
+pub struct ShardFlag {
+    state: std::sync::atomic::AtomicU8,
+    owned_until: std::sync::Mutex<Option<Instant>>,
+}
 
 /// The states of a [`ShardFlag`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -165,7 +168,7 @@ impl ShardFlag {
     /// The present state.
     #[must_use]
     pub fn get(&self) -> ShardStatus {
-        match self.0.load(std::sync::atomic::Ordering::Acquire) {
+        match self.state.load(std::sync::atomic::Ordering::Acquire) {
             0 => ShardStatus::Running,
             1 => ShardStatus::Stopping,
             _ => ShardStatus::Fenced,
@@ -174,12 +177,24 @@ impl ShardFlag {
 
     /// Goes to stopping, unless the shard is fenced.
     pub fn set_stopping(&self) {
-        self.0.fetch_max(1, std::sync::atomic::Ordering::AcqRel);
+        self.state.fetch_max(1, std::sync::atomic::Ordering::AcqRel);
     }
 
     /// Goes to fenced, for good.
     pub fn set_fenced(&self) {
-        self.0.store(2, std::sync::atomic::Ordering::Release);
+        self.state.store(2, std::sync::atomic::Ordering::Release);
+    }
+
+    /// Notes until when this node is sure to own the shard: its lease's deadline. Without leases it is never said.
+    pub fn set_owned_until(&self, deadline: Instant) {
+        *self.owned_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(deadline);
+    }
+
+    /// For how long from `now` this node is sure to own the shard: zero once the deadline has passed, none without leases.
+    #[must_use]
+    pub fn owned_for(&self, now: Instant) -> Option<Duration> {
+        let deadline = *self.owned_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Some(deadline?.saturating_duration_since(now))
     }
 }
 

@@ -1,8 +1,10 @@
 //! Quarry: a plugin host for sharded, stateful services.
 //!
 //! N SlateDB databases ("shards") in one object-store bucket; the logic of each shard is a WebAssembly component, or
-//! native Rust, that gets the shard's database and a durability notifier.
+//! native Rust, that gets the shard's database and a durability notifier. See [`Cluster`] for the API, and
+//! `host/ARCHITECTURE.md` for the map of the code.
 
+pub mod bench;
 pub mod call;
 pub mod cli;
 pub mod client;

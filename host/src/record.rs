@@ -1,1 +1,366 @@
+//! The cluster record, `<path>/_quarry/cluster.json`: what the data is bound to for life.
+//!
+//! The first node creates it, and every node checks it before it opens a shard. The shard count and the hash decide which
+//! shard holds a key, and the merge operator what the stored operands mean: a node with other ideas would corrupt data.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::store::Store;
+
+/// The format that this build writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+/// The hash that assigns keys to shards.
+pub const HASH: &str = "xxh64";
+/// The largest record that is read.
+pub const MAX_BYTES: u64 = 64 * 1024;
+/// The most shards that a cluster can have.
+pub const MAX_SHARDS: u32 = 65_536;
+
+/// The longest text in a record.
+const MAX_TEXT: usize = 128;
+/// How often a create of unknown outcome is looked into.
+const ATTEMPTS: u32 = 3;
+/// The pause before it is looked into again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What a node is configured with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The number of shards, 1 to [`MAX_SHARDS`].
+    pub shards: u32,
+    /// The name of the merge operator, if there is to be one.
+    pub merge_operator: Option<String>,
+}
+
+/// What lies in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterRecord {
+    /// The format, [`VERSION`].
+    pub version: u32,
+    /// The number of shards.
+    pub shards: u32,
+    /// The hash that assigns keys to shards, [`HASH`].
+    pub hash: String,
+    /// The name of the merge operator, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge_operator: Option<String>,
+    /// When it was created, in milliseconds since 1970 by the creator's wall clock. For people; decides nothing.
+    pub created_at_ms: i64,
+    /// Grows with each rewrite.
+    pub counter: u64,
+    /// Random; tells the creator's own record from another's.
+    pub nonce: String,
+}
+
+/// Why a node cannot work on the data.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configured number of shards is out of range.
+    #[error("a cluster cannot have {shards} shards; valid are 1 to {MAX_SHARDS}")]
+    ShardsOutOfRange {
+        /// The number configured.
+        shards: u32,
+    },
+    /// The configured name cannot be kept.
+    #[error("the merge operator's name has {length} bytes; valid are 1 to {MAX_TEXT}")]
+    OperatorName {
+        /// Its length.
+        length: usize,
+    },
+    /// The data has another number of shards.
+    #[error(
+        "the data at {location} has {found} shards, and this node is configured with {wanted}. The number is fixed when the data is created: set it to {found}, or use another path for a new cluster"
+    )]
+    Shards {
+        /// The record, with its store.
+        location: String,
+        /// The number in the record.
+        found: u32,
+        /// The number configured.
+        wanted: u32,
+    },
+    /// The data has another merge operator, or none, or one that is not configured.
+    #[error(
+        "the data at {location} was created with {}, and this node is configured with {}. The operator gives stored operands their meaning, so it is fixed when the data is created: configure {}, or use another path for a new cluster",
+        operator(found),
+        operator(wanted),
+        operator(found)
+    )]
+    MergeOperator {
+        /// The record, with its store.
+        location: String,
+        /// The operator in the record.
+        found: Option<String>,
+        /// The operator configured.
+        wanted: Option<String>,
+    },
+    /// Keys are assigned to shards in another way.
+    #[error(
+        "the data at {location} assigns keys to shards by {found:?}; this build knows {HASH:?} alone"
+    )]
+    Hash {
+        /// The record, with its store.
+        location: String,
+        /// The hash in the record.
+        found: String,
+    },
+    /// A newer build wrote the record.
+    #[error(
+        "the data at {location} has format version {found}; this build reads up to {VERSION}. Use a newer build of Quarry"
+    )]
+    Newer {
+        /// The record, with its store.
+        location: String,
+        /// The version in the record.
+        found: u64,
+    },
+    /// The record makes no sense.
+    #[error(
+        "{location} is not a valid cluster record: {problem}. Restore it from a backup; do not delete it while there is data under the path"
+    )]
+    Invalid {
+        /// The record, with its store.
+        location: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The store failed.
+    #[error("cannot {action} {location}: {source}")]
+    Store {
+        /// What was tried.
+        action: &'static str,
+        /// The record, with its store.
+        location: String,
+        /// What the store said.
+        source: object_store::Error,
+    },
+}
+
+/// Creates the record under `<path>/_quarry/`, or checks the one that is there. Of any number of nodes that create it at
+/// once one wins, and the others check what it wrote.
+///
+/// Costs one read, and one conditional put when there is no record yet. It takes as long as the store does: callers set
+/// the deadline.
+///
+/// # Errors
+///
+/// When the record in the store does not agree with `wanted`, is invalid or newer, or the store fails.
+pub async fn ensure(store: &Store, path: &str, wanted: &Wanted) -> Result<ClusterRecord, Error> {
+    check_wanted(wanted)?;
+    let place = Place::new(store, path);
+    let mine = ClusterRecord {
+        version: VERSION,
+        shards: wanted.shards,
+        hash: HASH.to_owned(),
+        merge_operator: wanted.merge_operator.clone(),
+        created_at_ms: crate::clock::wall_ms(),
+        counter: 1,
+        nonce: format!("{:032x}", rand::random::<u128>()),
+    };
+    let mut attempt = 1;
+    loop {
+        if let Some(found) = place.read().await? {
+            return place.check(found, wanted);
+        }
+        match place.create(&mine).await {
+            Ok(()) => return Ok(mine),
+            // Somebody else was first; or it was ourselves, and the reply to the first sending was lost. Either way what
+            // is there now is the record, and the nonce tells whose it is.
+            Err(object_store::Error::AlreadyExists { .. }) if attempt < ATTEMPTS => {}
+            // The create may have taken effect, or not: reading tells.
+            Err(source) if attempt < ATTEMPTS && slatedb_common::retry::should_retry(&source) => {
+                tracing::debug!(location = %place, %source, attempt, "creating the cluster record has an unknown outcome");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(source) => return Err(place.error("create", source)),
+        }
+        attempt += 1;
+    }
+}
+
+/// Reads the record, if there is one, without comparing it with a configuration.
+///
+/// # Errors
+///
+/// When it is invalid or newer, or the store fails.
+pub async fn read(store: &Store, path: &str) -> Result<Option<ClusterRecord>, Error> {
+    Place::new(store, path).read().await
+}
+
+/// Where the record lies.
+struct Place<'a> {
+    store: &'a Store,
+    key: Path,
+}
+
+impl std::fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.key, self.store)
+    }
+}
+
+impl<'a> Place<'a> {
+    fn new(store: &'a Store, path: &str) -> Self {
+        Self {
+            store,
+            key: store.path(&format!("{path}/_quarry/cluster.json")),
+        }
+    }
+
+    async fn create(&self, record: &ClusterRecord) -> object_store::Result<()> {
+        let body =
+            serde_json::to_vec_pretty(record).map_err(|error| object_store::Error::Generic {
+                store: "record",
+                source: error.into(),
+            })?;
+        self.store
+            .objects()
+            .put_opts(&self.key, body.into(), PutOptions::from(PutMode::Create))
+            .await
+            .map(|_| ())
+    }
+
+    async fn read(&self) -> Result<Option<ClusterRecord>, Error> {
+        let result = match self.store.objects().get(&self.key).await {
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            result => result.map_err(|source| self.error("read", source))?,
+        };
+        let size = result.meta.size;
+        if size > MAX_BYTES {
+            return Err(self.invalid(format!(
+                "it has {size} bytes, more than the limit of {MAX_BYTES}"
+            )));
+        }
+        // The size is the store's word; the body is bounded all the same.
+        let mut body = Vec::new();
+        let mut pieces = result.into_stream();
+        while let Some(piece) = pieces
+            .try_next()
+            .await
+            .map_err(|source| self.error("read", source))?
+        {
+            body.extend_from_slice(&piece);
+            if body.len() as u64 > MAX_BYTES {
+                return Err(self.invalid(format!(
+                    "its body is longer than the limit of {MAX_BYTES} bytes"
+                )));
+            }
+        }
+        self.parse(&Bytes::from(body)).map(Some)
+    }
+
+    fn parse(&self, body: &[u8]) -> Result<ClusterRecord, Error> {
+        /// A newer format may have other fields, but it has this one.
+        #[derive(Deserialize)]
+        struct Version {
+            version: u64,
+        }
+        let Version { version } =
+            serde_json::from_slice(body).map_err(|error| self.invalid(error.to_string()))?;
+        if version > u64::from(VERSION) {
+            return Err(Error::Newer {
+                location: self.to_string(),
+                found: version,
+            });
+        }
+        let record: ClusterRecord =
+            serde_json::from_slice(body).map_err(|error| self.invalid(error.to_string()))?;
+        let texts = [
+            Some(&record.hash),
+            record.merge_operator.as_ref(),
+            Some(&record.nonce),
+        ];
+        if let Some(text) = texts
+            .into_iter()
+            .flatten()
+            .find(|text| text.is_empty() || text.len() > MAX_TEXT)
+        {
+            return Err(self.invalid(format!(
+                "a text in it has {} bytes; valid are 1 to {MAX_TEXT}",
+                text.len()
+            )));
+        }
+        if record.version == 0 {
+            return Err(self.invalid("version 0 does not exist".to_owned()));
+        }
+        if !(1..=MAX_SHARDS).contains(&record.shards) {
+            return Err(self.invalid(format!(
+                "{} shards; valid are 1 to {MAX_SHARDS}",
+                record.shards
+            )));
+        }
+        Ok(record)
+    }
+
+    fn check(&self, found: ClusterRecord, wanted: &Wanted) -> Result<ClusterRecord, Error> {
+        let location = self.to_string();
+        if found.hash != HASH {
+            return Err(Error::Hash {
+                location,
+                found: found.hash,
+            });
+        }
+        if found.shards != wanted.shards {
+            return Err(Error::Shards {
+                location,
+                found: found.shards,
+                wanted: wanted.shards,
+            });
+        }
+        if found.merge_operator != wanted.merge_operator {
+            let wanted = wanted.merge_operator.clone();
+            return Err(Error::MergeOperator {
+                location,
+                found: found.merge_operator,
+                wanted,
+            });
+        }
+        Ok(found)
+    }
+
+    fn invalid(&self, problem: String) -> Error {
+        Error::Invalid {
+            location: self.to_string(),
+            problem,
+        }
+    }
+
+    fn error(&self, action: &'static str, source: object_store::Error) -> Error {
+        Error::Store {
+            action,
+            location: self.to_string(),
+            source,
+        }
+    }
+}
+
+fn check_wanted(wanted: &Wanted) -> Result<(), Error> {
+    if !(1..=MAX_SHARDS).contains(&wanted.shards) {
+        return Err(Error::ShardsOutOfRange {
+            shards: wanted.shards,
+        });
+    }
+    match &wanted.merge_operator {
+        Some(name) if name.is_empty() || name.len() > MAX_TEXT => {
+            Err(Error::OperatorName { length: name.len() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn operator(name: &Option<String>) -> String {
+    name.as_ref().map_or_else(
+        || "no merge operator".to_owned(),
+        |name| format!("merge operator {name:?}"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -171,7 +171,7 @@ fn project_name(path: &Path) -> Result<String, Error> {
 }
 
 /// The SDK as a value of a Cargo dependency.
-fn sdk(given: Option<&Path>) -> Result<String, Error> {
+pub(super) fn sdk(given: Option<&Path>) -> Result<String, Error> {
     let at = |path: PathBuf| {
         format!(
             "{{ path = {} }}",

@@ -97,13 +97,15 @@ impl Cluster {
         let threads = Threads::start(sizes).map_err(StartError::Threads)?;
         let cluster: Arc<str> = config.cluster.as_str().into();
         let name: Arc<str> = config.node.as_str().into();
+        let mut tending = maintenance::Options::new(threads.compaction());
+        tending.l0_max_ssts = settings.l0_max_ssts;
         let databases = Databases {
             cluster: cluster.clone(),
             store: store.objects(),
             settings,
             merge_operator: config.merge_operator.as_deref().map(Into::into),
             cache: NodeCache::new(config.cache.capacity),
-            maintenance: Maintenance::new(maintenance::Options::new(threads.compaction()))?,
+            maintenance: Maintenance::new(tending)?,
             flush: flusher::Options {
                 flush_interval: config.shard.flush_interval,
                 flush_after: config.shard.flush_after,

@@ -281,6 +281,10 @@ impl Layers {
             Given::Text(text) if key.kind == super::Kind::Strings => Value::from(text),
             Given::Text(text) => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
         };
+        let is_text = matches!(value, Value::String(_) | Value::Bool(_) | Value::Number(_));
+        if key.kind == super::Kind::Strings && (path.len() > 1 || !is_text) {
+            return self.problem(&name, origin, "expected text, a number or true/false");
+        }
         let mut place = self
             .tables
             .entry(key.name)

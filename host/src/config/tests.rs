@@ -365,17 +365,11 @@ fn bad_files_name_the_key_the_line_and_what_is_expected() {
             panic!("{file}: {error}")
         };
         assert_eq!(problem.key, key, "{file}: {error}");
-        match &problem.origin {
-            Some(Origin::File(path, found)) => {
-                assert!(path.ends_with("quarry.toml"));
-                // An error of a whole table has no line of its own when its entries came from several.
-                assert_eq!(*found, line, "{file}: {error}");
-            }
-            origin => assert!(
-                key == "store_options" && origin.is_none(),
-                "{file}: {error}"
-            ),
-        }
+        let Some(Origin::File(path, found)) = &problem.origin else {
+            panic!("{file}: {error}")
+        };
+        assert!(path.ends_with("quarry.toml"));
+        assert_eq!(*found, line, "{file}: {error}");
         for part in parts {
             assert!(
                 problem.message.contains(part),

@@ -137,7 +137,12 @@ impl ReadView {
         if keys.len() > limit {
             return Err(GuestError::new("limit", format!("{} keys are over limits.get_many ({limit})", keys.len())));
         }
-        stream::iter(keys.iter().map(|key| self.get(key))).buffered(GET_MANY_CONCURRENCY).try_collect().await
+        // Not `map` with a closure: rustc cannot tell that such a stream is `Send` for callers that box it.
+        let mut reads = Vec::with_capacity(keys.len());
+        for key in keys {
+            reads.push(self.get(key));
+        }
+        stream::iter(reads).buffered(GET_MANY_CONCURRENCY).try_collect().await
     }
 
     /// Opens a cursor over a range, as it is now.

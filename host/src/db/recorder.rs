@@ -360,7 +360,7 @@ mod tests {
                 .register_histogram(store_stats::REQUEST_DURATION_SECONDS, "", &[], &[1.0])
                 .record(1.0);
         });
-        assert_eq!(samples(&facade), [String::new(); 0]);
+        assert!(samples(&facade).is_empty(), "{:#?}", samples(&facade));
     }
 
     #[test]

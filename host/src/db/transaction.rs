@@ -36,6 +36,8 @@ pub struct Transaction {
     reads: Reads,
     begun: Instant,
     size: usize,
+    /// Merges, kept only where the operator lets values grow: they are bounded at the commit.
+    merges: Vec<Op>,
 }
 
 /// What a transaction and the cursors over it share; empty once the transaction is over.
@@ -56,7 +58,7 @@ impl Reads {
 impl Transaction {
     pub(super) fn new(db: Arc<ShardDb>, transaction: DbTransaction) -> Self {
         let reads = Reads(Arc::new(std::sync::Mutex::new(Some(Arc::new(transaction)))));
-        Self { db, reads, begun: clock::now(), size: 0 }
+        Self { db, reads, begun: clock::now(), size: 0, merges: Vec::new() }
     }
 
     /// Reads within the transaction.
@@ -77,6 +79,9 @@ impl Transaction {
         let size = self.size + self.db.check(&op)?;
         self.db.check_batch(size)?;
         self.size = size;
+        if matches!(op, Op::Merge { .. }) && self.db.merge_operator.as_deref() == Some("append") {
+            self.merges.push(op.clone());
+        }
         match op {
             Op::Put { key, value, ttl_ms } => transaction.put_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) }),
             Op::Remove { key } => transaction.delete(key),
@@ -91,6 +96,17 @@ impl Transaction {
     /// `conflict` (retryable) when another write came between, `closed` when it is over, `limit` when it is too old.
     pub async fn commit(&mut self) -> Result<Option<u64>, Error> {
         self.open()?;
+        for op in std::mem::take(&mut self.merges) {
+            // The transaction's own view has its merges applied already.
+            let Op::Merge { key, .. } = op else { continue };
+            let (view, limit) = (self.view()?, self.db.limits.value);
+            let size = view.get(&key).await?.map_or(0, |value| value.len());
+            if size > limit {
+                self.reads.take();
+                let message = format!("the value would grow to {size} bytes, over limits.value ({limit} bytes); nothing was written");
+                return Err(GuestError::new("invalid-value", message));
+            }
+        }
         let Some(transaction) = self.reads.take() else {
             return Err(GuestError::new("closed", "the transaction is over; begin another"));
         };

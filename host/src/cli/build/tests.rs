@@ -123,14 +123,25 @@ async fn output_without_an_end_takes_bounded_memory() {
     assert!(lines.iter().all(|line| line.len() <= 1 << 20));
 }
 
-/// The pipe's far end is held by a grandchild: it closes only when that one ends too.
+/// A grandchild holds the pipe's far end: the pipe ends only when that one does.
 #[cfg(unix)]
 #[tokio::test]
 async fn dropping_a_build_ends_all_it_started() {
     let (home, module) = project(
-        "mkfifo gone; sleep 600 > gone & echo started; wait",
+        "(exec 3>gone; echo started; sleep 600) & wait",
         Some("out.wasm"),
     );
+    let pipe = home.path().join("gone");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut gone = tokio::net::unix::pipe::OpenOptions::new()
+        .open_receiver(&pipe)
+        .unwrap();
     let (started, has_started) = tokio::sync::oneshot::channel();
     let mut started = Some(started);
     let folder = home.path().to_owned();
@@ -142,9 +153,6 @@ async fn dropping_a_build_ends_all_it_started() {
     tokio::time::timeout(limit, has_started)
         .await
         .unwrap()
-        .unwrap();
-    let mut gone = tokio::net::unix::pipe::OpenOptions::new()
-        .open_receiver(home.path().join("gone"))
         .unwrap();
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());

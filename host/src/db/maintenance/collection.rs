@@ -29,7 +29,9 @@ pub(super) async fn tend(tending: Tending, jitter: f64) {
     let options = &node.options;
     let policy = policy(options);
     // When exactly a change came does not matter here. Within this time, though, a closed database is noticed.
-    let spacing = options.look_interval.max(LOOK_INTERVAL.min(options.gc_interval / 20));
+    let spacing = options
+        .look_interval
+        .max(LOOK_INTERVAL.min(options.gc_interval / 20));
     let mut status = shard.db.subscribe();
     let Some(first) = footprint(&mut status) else {
         return;

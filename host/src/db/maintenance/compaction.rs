@@ -152,10 +152,14 @@ async fn run(
     ended
 }
 
+/// The task of a compactor; it ends by itself only when the compactor fails.
+type RunTask = JoinHandle<Result<(), slatedb::Error>>;
+
 /// A compactor and the task that runs it. However this ends, by [`stop`](Self::stop) or by being dropped (when the task
 /// around it is aborted), the compactor is stopped: it would run for ever otherwise.
 struct Running {
-    parts: Option<(Arc<Compactor>, JoinHandle<Result<(), slatedb::Error>>)>,
+    /// Taken when the stop begins.
+    parts: Option<(Arc<Compactor>, RunTask)>,
     runtime: Handle,
 }
 

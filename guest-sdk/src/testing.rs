@@ -1,0 +1,334 @@
+//! An in-memory host for unit tests of guests, on native targets.
+//!
+//! It runs the guest's own code against a database that behaves as the real one: the same limits and error codes,
+//! snapshots, both isolation levels with their conflicts, expiry, merge operators, and cursors that end with their call. The
+//! test drives what the real host does by itself: time ([`Host::advance`]) and durability ([`Host::make_durable`]).
+//!
+//! ```
+//! use quarry_guest::prelude::*;
+//! use quarry_guest::testing::Host;
+//!
+//! # #[derive(Default)]
+//! # struct Notes;
+//! # impl Guest for Notes {
+//! #     fn call(&mut self, call: Call) -> Result<Reply> {
+//! #         match call.method() {
+//! #             "add" => Ok(Reply::text(db::put(call.required_key()?, call.payload())?)),
+//! #             "get" => self.query(call),
+//! #             other => Err(Error::unknown_method(other)),
+//! #         }
+//! #     }
+//! #     fn query(&self, call: Call) -> Result<Reply> {
+//! #         Ok(Reply::bytes(db::get::<Vec<u8>>(call.required_key()?)?.unwrap_or_default()))
+//! #     }
+//! # }
+//! # quarry_guest::export!(Notes, queries);
+//! # fn main() {
+//! let mut host = Host::new::<Notes>();
+//! host.call("add").key("today").payload("buy milk").run().unwrap();
+//! assert_eq!(host.query("get").key("today").run().unwrap().text(), "buy milk");
+//! assert_eq!(host.call("add").run().unwrap_err().code(), "missing-key");
+//!
+//! // The write is not durable yet, so a crash takes it away.
+//! host.crash().unwrap();
+//! assert_eq!(host.query("get").key("today").run().unwrap().text(), "");
+//! # }
+//! ```
+//!
+//! A panic of the guest is a panic of the test. The guest runs on the test's own thread, and [`db`](crate::db) works only
+//! within [`Request::run`] and [`Host::run`].
+
+mod builder;
+mod limits;
+mod log_line;
+mod merge;
+mod request;
+mod store;
+mod transaction;
+mod world;
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub use builder::Builder;
+pub use limits::Limits;
+pub use log_line::LogLine;
+pub use merge::MergeOperator;
+pub use request::{Request, Response};
+pub(crate) use store::{Span, Stage, Write, entries};
+pub(crate) use transaction::TransactionState;
+use world::Scope;
+pub(crate) use world::{Held, World, with_world};
+
+use crate::call::{Call, Reply};
+use crate::context::Status;
+use crate::db::Seq;
+use crate::error::{Error, Result};
+use crate::guest::{Exported, Exports, Guest, StopReason};
+
+/// The longest code of an error, in bytes.
+const MAX_CODE_BYTES: usize = 64;
+
+/// A host with one shard, in memory.
+pub struct Host {
+    world: Rc<RefCell<World>>,
+    make: fn() -> Box<dyn Instance>,
+    exports: Exports,
+    /// The instance that runs calls; none when the shard is stopped.
+    calls: Option<Box<dyn Instance>>,
+    /// The instance that runs queries: made when it is first needed, and gone with the one for calls.
+    queries: Option<Box<dyn Instance>>,
+}
+
+impl Host {
+    /// A host with a guest and with the defaults of [`Builder`]. Panics where the guest does not start.
+    pub fn new<G: Exported>() -> Host {
+        match Host::builder().start::<G>() {
+            Ok(host) => host,
+            Err(error) => panic!("the guest did not start: {error}"),
+        }
+    }
+
+    /// A host whose shard, options, limits or merge operator differ from the defaults.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A host without a guest, for tests of code that uses [`db`](crate::db): see [`Host::run`].
+    pub fn bare() -> Host {
+        Host::new::<NoGuest>()
+    }
+
+    /// Prepares a call.
+    pub fn call(&mut self, method: &str) -> Request<'_> {
+        Request::new(self, method, false)
+    }
+
+    /// Prepares a query. Fails with `no-queries` where the guest does not export `queries`.
+    pub fn query(&mut self, method: &str) -> Request<'_> {
+        Request::new(self, method, true)
+    }
+
+    /// Runs code as if it were a call's handler.
+    pub fn run<T>(&mut self, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        let scope = self.world.borrow().call_scope(None, Vec::new());
+        let (outcome, _) = World::enter(&self.world, scope, body);
+        self.deliver_tags();
+        outcome
+    }
+
+    /// Makes every write durable, and tells the guest of the tags that waited for that.
+    pub fn make_durable(&mut self) {
+        self.make_durable_to(self.last_seq());
+    }
+
+    /// Makes the writes up to `seq` durable.
+    pub fn make_durable_to(&mut self, seq: Seq) {
+        self.world.borrow_mut().make_durable(seq);
+        self.deliver_tags();
+    }
+
+    /// The newest write up to which every write is durable.
+    pub fn durable_seq(&self) -> Seq {
+        self.world.borrow().durable_seq()
+    }
+
+    /// The newest write.
+    pub fn last_seq(&self) -> Seq {
+        Seq(self.world.borrow().store.last_seq())
+    }
+
+    /// Lets time pass: values expire, transactions grow old. Nothing else moves this host's clock, which begins at
+    /// 2026-01-01T00:00:00Z.
+    pub fn advance(&mut self, time: Duration) {
+        self.world.borrow_mut().advance(time);
+    }
+
+    /// Stops the guest: [`Guest::stop`] where it is exported, then every write becomes durable. Calls fail with `closed`
+    /// until [`restart`](Host::restart).
+    pub fn stop(&mut self, reason: StopReason) {
+        self.world.borrow_mut().status = Status::Stopping;
+        if let Some(mut guest) = self.calls.take()
+            && self.exports.lifecycle
+        {
+            World::enter(&self.world, Scope::lifecycle(), || guest.stop(reason));
+        }
+        self.queries = None;
+        let mut world = self.world.borrow_mut();
+        world.drop_tags();
+        let last = Seq(world.store.last_seq());
+        world.make_durable(last);
+    }
+
+    /// Stops the guest cleanly if it runs, and starts a new instance over the same data.
+    pub fn restart(&mut self) -> Result<()> {
+        if self.calls.is_some() {
+            self.stop(StopReason::Stopping);
+        }
+        self.start()
+    }
+
+    /// What a crash of the node does: no [`Guest::stop`], the writes that were not durable are gone, and a new instance
+    /// starts over the rest.
+    pub fn crash(&mut self) -> Result<()> {
+        self.calls = None;
+        self.queries = None;
+        self.world.borrow_mut().lose_what_is_not_durable();
+        self.start()
+    }
+
+    /// Lets another writer take the shard over: [`db`](crate::db) fails with `fenced` from now on.
+    pub fn fence(&mut self) {
+        self.world.borrow_mut().status = Status::Fenced;
+    }
+
+    /// The lines that the guest has logged, oldest first.
+    pub fn logs(&self) -> Vec<LogLine> {
+        self.world.borrow().logs.clone()
+    }
+
+    /// The instance that runs calls, to look into its memory. Panics where the shard is stopped or the guest is of
+    /// another type.
+    pub fn guest<G: Guest>(&self) -> &G {
+        let guest = self.calls.as_deref().expect("the shard is stopped");
+        guest
+            .as_any()
+            .downcast_ref()
+            .expect("the host runs a guest of another type")
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.world.borrow_mut().status = Status::Running;
+        let mut guest = (self.make)();
+        if self.exports.lifecycle {
+            World::enter(&self.world, Scope::lifecycle(), || guest.start()).0?;
+        }
+        self.calls = Some(guest);
+        self.deliver_tags();
+        Ok(())
+    }
+
+    /// Between calls: hands over the tags whose writes are durable.
+    fn deliver_tags(&mut self) {
+        let tags = self.world.borrow_mut().take_durable_tags();
+        if let (false, Some(guest)) = (tags.is_empty(), self.calls.as_mut()) {
+            World::enter(&self.world, Scope::lifecycle(), || guest.durable(tags));
+        }
+    }
+
+    fn run_call(&mut self, scope: Scope, call: Call) -> Result<(Reply, Option<Seq>)> {
+        let guest = self.calls.as_mut().ok_or_else(stopped)?;
+        let (reply, seq) = World::enter(&self.world, scope, || guest.call(call));
+        self.deliver_tags();
+        Ok((self.checked(reply)?, seq))
+    }
+
+    fn run_query(&mut self, scope: Scope, call: Call) -> Result<(Reply, Option<Seq>)> {
+        if !self.exports.queries {
+            return Err(Error::new(
+                "no-queries",
+                "the guest does not export `queries`; use call",
+            ));
+        }
+        self.calls.as_ref().ok_or_else(stopped)?;
+        let guest = self.queries.get_or_insert_with(self.make);
+        let (reply, seq) = World::enter(&self.world, scope, || guest.query(call));
+        Ok((self.checked(reply)?, seq))
+    }
+
+    /// Holds a reply or an error to what the host lets through.
+    fn checked(&self, reply: Result<Reply>) -> Result<Reply> {
+        let reply = reply.map_err(bounded)?;
+        let (size, limit) = (
+            reply.payload().len(),
+            self.world.borrow().settings.limits.reply,
+        );
+        if size > limit {
+            let why = format!("a reply of {size} bytes is over limits.reply ({limit} bytes)");
+            return Err(Error::new("guest-reply-limit", why));
+        }
+        Ok(reply)
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("exports", &self.exports)
+            .field("last_seq", &self.last_seq())
+            .field("durable_seq", &self.durable_seq())
+            .finish_non_exhaustive()
+    }
+}
+
+fn stopped() -> Error {
+    Error::new("closed", "the shard is stopped").retryable()
+}
+
+/// The error of a guest as the host gives it on: a code that is not in the form of codes becomes `guest-error`.
+fn bounded(error: Error) -> Error {
+    let code = error.code();
+    let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    if (1..=MAX_CODE_BYTES).contains(&code.len()) && code.bytes().all(allowed) {
+        return error;
+    }
+    let why = format!(
+        "{} (the guest's code {code:?} is not 1 to {MAX_CODE_BYTES} bytes of a-z, 0-9 and -)",
+        error.message()
+    );
+    let bounded = Error::new("guest-error", why);
+    if error.is_retryable() {
+        bounded.retryable()
+    } else {
+        bounded
+    }
+}
+
+/// A guest whose type is not known.
+trait Instance {
+    fn call(&mut self, call: Call) -> Result<Reply>;
+    fn query(&self, call: Call) -> Result<Reply>;
+    fn start(&mut self) -> Result<()>;
+    fn stop(&mut self, reason: StopReason);
+    fn durable(&mut self, tags: Vec<u64>);
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<G: Guest> Instance for G {
+    fn call(&mut self, call: Call) -> Result<Reply> {
+        Guest::call(self, call)
+    }
+    fn query(&self, call: Call) -> Result<Reply> {
+        Guest::query(self, call)
+    }
+    fn start(&mut self) -> Result<()> {
+        Guest::start(self)
+    }
+    fn stop(&mut self, reason: StopReason) {
+        Guest::stop(self, reason);
+    }
+    fn durable(&mut self, tags: Vec<u64>) {
+        Guest::durable(self, tags);
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The guest of [`Host::bare`]. It has durable events, so that code that asks for them runs.
+#[derive(Default)]
+struct NoGuest;
+
+impl Guest for NoGuest {
+    fn call(&mut self, call: Call) -> Result<Reply> {
+        Err(Error::unknown_method(call.method()))
+    }
+}
+
+crate::export!(NoGuest, durable_events);
+
+#[cfg(test)]
+mod tests;

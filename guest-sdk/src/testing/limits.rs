@@ -1,0 +1,42 @@
+//! What a guest may use.
+
+use std::time::Duration;
+
+/// The limits of a revision, as far as a guest can meet them here. The setting of each is `limits.<field>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a key; at most 65,535.
+    pub key: usize,
+    /// Bytes of a value.
+    pub value: usize,
+    /// Bytes of keys and values of a batch or a transaction.
+    pub batch: usize,
+    /// Keys of one `get_many`.
+    pub get_many: usize,
+    /// Cursors, snapshots and transactions that a call may have open.
+    pub open_resources: usize,
+    /// Age of a transaction.
+    pub transaction_age: Duration,
+    /// Bytes of a scan's page.
+    pub page: usize,
+    /// Bytes of a reply.
+    pub reply: usize,
+    /// Durability notifications that may be outstanding.
+    pub notifications: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            key: 65_535,
+            value: 16 << 20,
+            batch: 32 << 20,
+            get_many: 1_024,
+            open_resources: 64,
+            transaction_age: Duration::from_secs(10),
+            page: 4 << 20,
+            reply: 16 << 20,
+            notifications: 65_536,
+        }
+    }
+}

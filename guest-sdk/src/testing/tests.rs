@@ -1,0 +1,10 @@
+//! The double against what `wit/` promises.
+
+mod database;
+mod guests;
+
+use crate::error::Result;
+
+fn code<T: std::fmt::Debug>(result: Result<T>) -> String {
+    result.unwrap_err().code().to_owned()
+}

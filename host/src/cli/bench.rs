@@ -1,0 +1,114 @@
+//! `quarry bench`: what Quarry costs on this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::args::Bench;
+use super::running::{self, wait_for_signal};
+use super::{Error, Exit, Output, build, new};
+use crate::bench::{self, Options, Report};
+use crate::config::Config;
+use crate::guest::Module;
+use crate::store::Store;
+use crate::telemetry;
+
+/// The guest's project, written where it can be built.
+const MANIFEST: &str = include_str!("../../templates/bench/Cargo.toml.in");
+const SOURCE: &str = include_str!("../../templates/bench/lib.rs");
+
+pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
+    let mut config = Config::default();
+    config.log.level = "warn".into();
+    telemetry::init(&config.log)?;
+    let scratch = tempfile::tempdir().map_err(|source| Error::Io { what: "no folder for the bench".into(), source })?;
+    let measured = async {
+        let component = guest(scratch.path(), out).await?;
+        let options = options(args, scratch.path())?;
+        let make = |config: Config| {
+            let component = component.clone();
+            async move {
+                let guests = running::engine(&config).map_err(|error| error.to_string())?;
+                let module: Arc<dyn Module> = running::load(&guests, &config, &component, 1).await.map_err(|error| error.to_string())?;
+                Ok(module)
+            }
+        };
+        bench::run(&options, make, |text| out.note(text)).await.map_err(|error| Error::Failed(error.to_string()))
+    };
+    let report = tokio::select! {
+        report = measured => report?,
+        _ = wait_for_signal() => return Err(Error::Interrupted),
+    };
+    if out.json {
+        out.json(&report)?;
+    } else {
+        print(&report, out)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn options(args: &Bench, scratch: &Path) -> Result<Options, Error> {
+    let seconds = if args.quick { 1 } else { args.seconds };
+    let stores = match &args.store {
+        Some(store) => vec![store.clone()],
+        None => vec!["memory:".to_owned(), format!("file://{}", scratch.join("store").display())],
+    };
+    let store_options = args.store_option.iter().map(|option| (option.name.clone(), option.value.clone())).collect();
+    for store in &stores {
+        Store::open(store, &store_options).map_err(|error| Error::Usage(error.to_string()))?;
+    }
+    let idle_shards = if args.quick { 100 } else { 1000 };
+    Ok(Options { time: Duration::from_secs(seconds), stores, store_options, only: args.only.clone(), idle_shards })
+}
+
+/// Builds the bench's guest.
+async fn guest(scratch: &Path, out: Output) -> Result<PathBuf, Error> {
+    let dir = scratch.join("guest");
+    let written = |what: &str, source| Error::Io { what: format!("cannot write the bench's guest: {what}"), source };
+    fs::create_dir_all(dir.join("src")).map_err(|source| written("its folder", source))?;
+    let sdk = new::sdk(None)?;
+    fs::write(dir.join("Cargo.toml"), MANIFEST.replace("{sdk}", &sdk)).map_err(|source| written("Cargo.toml", source))?;
+    fs::write(dir.join("src/lib.rs"), SOURCE).map_err(|source| written("src/lib.rs", source))?;
+    out.note("building the bench's guest");
+    let module = build::module_of(&dir)?;
+    Ok(build::build(&dir, &module, |line| out.note(line)).await?.path)
+}
+
+fn print(report: &Report, out: Output) -> Result<(), Error> {
+    out.line(&format!("{} cores", report.cores))?;
+    for store in &report.stores {
+        out.line(&format!("\n{}", store.store))?;
+        out.line(&format!("  {:<44} {:<7} {:>12} {:>12} {:>12} {:>7}", "", "", "per second", "p50", "p99", "failed"))?;
+        for entry in &store.entries {
+            out.line(&format!(
+                "  {:<44} {:<7} {:>12.0} {:>12} {:>12} {:>7}",
+                entry.name,
+                entry.what,
+                entry.per_second,
+                time(entry.p50_us),
+                time(entry.p99_us),
+                entry.failed
+            ))?;
+        }
+    }
+    if let Some(idle) = &report.idle {
+        out.line(&format!(
+            "\n{} idle shards: opened in {:.1} s, {:.0} MiB, {:.2} % of a core",
+            idle.shards, idle.open_seconds, idle.memory_mib, idle.cpu_percent
+        ))?;
+    }
+    for spin in &report.spin {
+        let place = if spin.shard_threads == 1 { "on its thread" } else { "on another thread" };
+        out.line(&format!(
+            "a neighbour's p99, {place}: {} alone, {} beside a spinning guest",
+            time(spin.alone_p99_us),
+            time(spin.beside_p99_us)
+        ))?;
+    }
+    Ok(())
+}
+
+fn time(us: f64) -> String {
+    if us < 1000.0 { format!("{us:.2} us") } else { format!("{:.2} ms", us / 1000.0) }
+}

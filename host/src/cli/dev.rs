@@ -1,0 +1,169 @@
+//! `quarry dev`: builds the guest of a project, runs it on a node of its own, and swaps it live on each change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{EventKind, RecursiveMode, Watcher};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::args::Dev;
+use super::running::{self, Node, wait_for_signal};
+use super::{Error, Exit, Output, build};
+use crate::clock;
+use crate::config::{Config, Module as ModuleConfig};
+use crate::telemetry;
+
+/// Changes that come this close together are one.
+const SETTLE: Duration = Duration::from_millis(120);
+
+pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
+    let project = build::module_of(&args.dir)?;
+    let mut config = Config::load(&args.sources()?)?.config;
+    telemetry::init(&config.log)?;
+    let name = config.module.name.clone();
+    let built = tokio::select! {
+        built = build::build(&args.dir, &project, |line| out.note(line)) => built?,
+        _ = wait_for_signal() => return Err(Error::Interrupted),
+    };
+    config.module.path = Some(built.path.clone());
+    let config = Arc::new(config);
+    let guests = running::engine(&config)?;
+    let start = async {
+        let module = running::load(&guests, &config, &built.path, 1).await?;
+        Node::start(config.clone(), guests.clone(), module).await
+    };
+    let node = tokio::select! {
+        node = start => node?,
+        _ = wait_for_signal() => return Err(Error::Interrupted),
+    };
+    let (watcher, changes) = watch(&args.dir, &project)?;
+    announce(&node, &config, &args.dir, out)?;
+    let reloads = reload(&node, &config, &args.dir, built.sha256, changes, out);
+    tokio::select! {
+        () = reloads => {}
+        _ = wait_for_signal() => {}
+    }
+    drop(watcher);
+    out.note(&format!("stopping {name}"));
+    node.stop(out).await;
+    Ok(Exit::Done)
+}
+
+/// Says where it runs, and how to call it.
+fn announce(node: &Node, config: &Config, dir: &Path, out: Output) -> Result<(), Error> {
+    let url = node.url();
+    let ready = node.cluster.ready();
+    if out.json {
+        return out.json(&json!({"event": "ready", "url": url, "shards": node.cluster.shards(), "ready": ready, "store": config.store}));
+    }
+    let name = &config.module.name;
+    let keeps = if config.store == "memory:" { "in memory; nothing is kept (--data-dir DIR keeps it)".to_owned() } else { format!("in {}", config.store) };
+    let curl = curl(&url, config);
+    out.note(&format!("\n{name} runs on {url}: {} shards, {keeps}", node.cluster.shards()));
+    if !ready {
+        for (shard, report) in &node.cluster.assignments().keys().filter_map(|shard| Some((*shard, node.cluster.shard_report(*shard).ok()?))).collect::<Vec<_>>() {
+            if let Some(error) = &report.last_error {
+                out.note(&format!("  shard {shard} is {}: {error}", report.status.as_str()));
+                break;
+            }
+        }
+    }
+    out.note(&format!("\n  {curl}\n\nChanges in {} are built and swapped in place. Ctrl-C stops.", dir.display()));
+    Ok(())
+}
+
+/// The curl line of the project's example (`module.example`).
+fn curl(url: &str, config: &Config) -> String {
+    let example = config.module.example.as_deref().unwrap_or("METHOD KEY");
+    let mut words = example.splitn(3, ' ');
+    let (method, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let data = words.next().map_or_else(String::new, |payload| format!(" -d '{payload}'"));
+    format!("curl -X POST '{url}/v1/call/{method}?key={key}'{data}")
+}
+
+/// Watches what the project says belongs to it.
+fn watch(dir: &Path, project: &ModuleConfig) -> Result<(notify::RecommendedWatcher, mpsc::Receiver<()>), Error> {
+    // One place is enough: it says that something changed, however often.
+    let (tell, changes) = mpsc::channel(1);
+    let failed = |error: notify::Error| Error::Failed(format!("changes in {} cannot be watched: {error}", dir.display()));
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let real = event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_)));
+        if real {
+            _ = tell.try_send(());
+        }
+    })
+    .map_err(failed)?;
+    for watched in &project.watch {
+        let path: PathBuf = dir.join(watched);
+        if path.exists() {
+            watcher.watch(&path, RecursiveMode::Recursive).map_err(failed)?;
+        }
+    }
+    Ok((watcher, changes))
+}
+
+/// Builds and swaps on each change, for ever. Whatever fails, the guest that runs goes on.
+async fn reload(node: &Node, config: &Arc<Config>, dir: &Path, mut digest: String, mut changes: mpsc::Receiver<()>, out: Output) {
+    let mut revision = 1;
+    while changes.recv().await.is_some() {
+        while tokio::time::timeout(SETTLE, changes.recv()).await.is_ok_and(|change| change.is_some()) {}
+        match once(node, config, dir, &digest, revision + 1, &mut changes, out).await {
+            Ok(Some(new)) => {
+                digest = new;
+                revision += 1;
+            }
+            Ok(None) => out.note("built: the component is the same as before"),
+            Err(error) => report(&error, revision, out),
+        }
+    }
+}
+
+async fn once(
+    node: &Node,
+    config: &Arc<Config>,
+    dir: &Path,
+    running: &str,
+    revision: u64,
+    changes: &mut mpsc::Receiver<()>,
+    out: Output,
+) -> Result<Option<String>, Error> {
+    let project = build::module_of(dir)?;
+    let built = loop {
+        let building = build::build(dir, &project, |line| out.note(line));
+        tokio::select! {
+            built = building => break built?,
+            // What is being built is out of date already: begin again.
+            Some(()) = changes.recv() => out.note("changed again; building anew"),
+        }
+    };
+    if built.sha256 == running {
+        return Ok(None);
+    }
+    let begun = clock::now();
+    let module = running::load(&node.guests, config, &built.path, revision).await?;
+    let compiled = clock::now().saturating_duration_since(begun);
+    let report = node.cluster.swap(module).await.map_err(|error| Error::Failed(error.to_string()))?;
+    let name = &config.module.name;
+    if out.json {
+        let took = |time: Duration| time.as_secs_f64() * 1000.0;
+        out.json(&json!({
+            "event": "reloaded", "module": name, "revision": revision, "shards": report.shards,
+            "build_ms": took(built.took), "compile_ms": took(compiled), "swap_ms": took(report.took), "longest_pause_ms": took(report.longest_pause),
+        }))?;
+    } else {
+        out.note(&format!(
+            "reloaded {name}@{revision} on {} shards in {:.1?} (longest pause {:.1?}; built in {:.1?}, compiled in {:.1?})",
+            report.shards, report.took, report.longest_pause, built.took, compiled
+        ));
+    }
+    Ok(Some(built.sha256))
+}
+
+fn report(error: &Error, revision: u64, out: Output) {
+    out.error(error);
+    if !out.json {
+        out.note(&format!("revision {revision} goes on"));
+    }
+}

@@ -1,0 +1,86 @@
+//! `quarry verify`: checks a component without a server, down to its options.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::args::Verify;
+use super::{Error, Exit, Output, build, running};
+use crate::clock;
+use crate::config::{Config, FileSource, Flag, Sources};
+use crate::guest::{Failure, Module};
+use crate::guest::wasm::inspect;
+
+pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
+    let (path, folder) = target(&args.target)?;
+    let file = FileSource::IfPresent(folder.join("quarry.toml"));
+    let mut sources = Sources::of_process(file);
+    for option in &args.option {
+        sources.flags.push(Flag { flag: "--option".into(), key: format!("module.options.{}", option.name), value: option.value.clone() });
+    }
+    let config = Config::load(&sources)?.config;
+    let shown = path.display().to_string();
+    let bytes = running::read(&path)?;
+    let inspection = inspect(&bytes).map_err(|error| Error::Failed(format!("{shown}: {error}")))?;
+    let guests = running::engine(&config)?;
+    let begun = clock::now();
+    let module: Arc<dyn Module> = running::load(&guests, &config, &path, 0).await?;
+    let compiled = clock::now().saturating_duration_since(begun);
+    let options = Value::Object(config.module.options.clone()).to_string();
+    let checked = inspection.exports.options;
+    if checked {
+        module.validate(&options).await.map_err(|failure| {
+            Error::Failed(match failure {
+                Failure::Error(error) => format!("{shown}: the guest refuses its options {options}: {}", error.message),
+                Failure::Trap(trap) => format!("{shown}: the guest failed to check its options: {trap}"),
+            })
+        })?;
+    }
+    if out.json {
+        out.json(&json!({
+            "path": shown,
+            "component": inspection,
+            "compiled_ms": u64::try_from(compiled.as_millis()).unwrap_or(u64::MAX),
+            "options": config.module.options,
+            "options_checked": checked,
+        }))?;
+        return Ok(Exit::Done);
+    }
+    out.line(&format!("{shown} is a Quarry guest"))?;
+    out.line(&format!("  size      {} bytes", inspection.size))?;
+    out.line(&format!("  digest    {}", inspection.digest))?;
+    out.line(&format!("  exports   {}", exports(inspection.exports)))?;
+    out.line(&format!("  compiled  in {compiled:.0?} (kept in the cache)"))?;
+    out.line(&format!("  options   {options}{}", if checked { ", accepted by the guest" } else { ", which the guest does not check" }))?;
+    Ok(Exit::Done)
+}
+
+/// The component's file, and the folder whose quarry.toml goes with it.
+fn target(target: &Path) -> Result<(PathBuf, PathBuf), Error> {
+    if target.is_dir() {
+        let module = build::module_of(target)?;
+        let path = module.path.ok_or_else(|| {
+            Error::Usage(format!("{}/quarry.toml does not say where the component is (module.path): give its file", target.display()))
+        })?;
+        if !path.exists() {
+            let message = format!("there is no {}: build it with `quarry build {}`", path.display(), target.display());
+            return Err(Error::Failed(message));
+        }
+        return Ok((path, target.to_owned()));
+    }
+    let folder = target.parent().map(Path::to_owned).unwrap_or_default();
+    Ok((target.to_owned(), folder))
+}
+
+fn exports(exports: crate::guest::Exports) -> String {
+    let optional = [
+        ("queries", exports.queries),
+        ("lifecycle", exports.lifecycle),
+        ("options", exports.options),
+        ("durable-events", exports.durable_events),
+    ];
+    let mut names = vec!["handler"];
+    names.extend(optional.into_iter().filter(|(_, there)| *there).map(|(name, _)| name));
+    names.join(", ")
+}

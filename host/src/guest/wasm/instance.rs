@@ -1,0 +1,148 @@
+//! A running instance: its store, its functions, and how they are called.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use wasmtime::component::{ComponentExportIndex, ComponentNamedList, Instance, Lift, Lower, TypedFunc};
+use wasmtime::{AsContextMut, Store};
+
+use super::bindings::types;
+use super::call::CurrentCall;
+use super::engine::{Compiled, Indices, Runtime};
+use super::failure::{self, Phase};
+use super::meter::{Meter, WallTimeUsedUp, Watch};
+use super::state::State;
+use crate::db::ReadView;
+use crate::guest::{Failure, Limits, Reply, Request, Trap, TrapKind};
+
+/// A handler's or a query's function. It borrows what it is given.
+pub(super) type Call<'a> = TypedFunc<(&'a str, Option<&'a [u8]>, &'a [u8]), (Result<Vec<u8>, types::Error>,)>;
+
+/// The functions that an instance exports.
+pub(super) struct Exports {
+    pub(super) call: Call<'static>,
+    pub(super) query: Option<Call<'static>>,
+    pub(super) start: Option<TypedFunc<(), (Result<(), types::Error>,)>>,
+    pub(super) stop: Option<TypedFunc<(&'static str,), ()>>,
+    pub(super) validate: Option<TypedFunc<(&'static str,), (Result<(), String>,)>>,
+    pub(super) durable: Option<TypedFunc<(&'static [u64],), ()>>,
+}
+
+/// An instance and what watches over it.
+pub(super) struct Running {
+    store: Store<State>,
+    watch: Watch,
+    pub(super) exports: Exports,
+    pub(super) limits: Arc<Limits>,
+    /// Set while the guest runs, and for ever after it failed or its call was dropped on the way.
+    broken: bool,
+    /// The component's ticks and code outlive the instance.
+    _runtime: Arc<Runtime>,
+}
+
+impl Running {
+    /// Makes an instance, under the limits of a start.
+    pub(super) async fn make(runtime: &Arc<Runtime>, compiled: &Compiled, state: State, limits: &Arc<Limits>) -> Result<Self, Trap> {
+        let meter = Arc::new(Meter::new(runtime.ticks().clone(), limits.cpu_time));
+        let mut store = Store::new(runtime.engine(), state);
+        store.limiter(|state| &mut state.limiter);
+        store.set_hostcall_fuel(copy_limit(limits));
+        store.set_epoch_deadline(1);
+        let ticked = meter.clone();
+        store.epoch_deadline_callback(move |_| ticked.tick());
+        let mut watch = Watch::new(meter);
+        let made = watch.run(limits.start_time, compiled.pre.instantiate_async(&mut store)).await;
+        store.data_mut().end_call();
+        let bound = match made {
+            Err(WallTimeUsedUp) => return Err(failure::wall_time(("limits.start_time", limits.start_time))),
+            Ok(made) => made.and_then(|instance| Exports::of(&instance, &mut store, &compiled.indices)),
+        };
+        let exports = bound.map_err(|error| failure::classify(&error, store.data(), limits, Phase::Instantiate))?;
+        Ok(Self { store, watch, exports, limits: limits.clone(), broken: false, _runtime: runtime.clone() })
+    }
+
+    /// What queries read from here on.
+    pub(super) fn read_from(&mut self, view: ReadView) {
+        self.store.data_mut().data.reads = view;
+    }
+
+    /// Runs a call or a query, and takes its reply.
+    pub(super) async fn request(&mut self, request: &Request, function: Call<'static>) -> Result<Reply, Failure> {
+        let params = (request.method.as_str(), request.key.as_deref(), &*request.payload);
+        let limit = ("limits.wall_time", self.limits.wall_time);
+        let (outcome,) = self.enter(CurrentCall::of(request), limit, function, params).await.map_err(Failure::Trap)?;
+        let (content_type, when_applied) = self.store.data_mut().call.end();
+        let payload = outcome.map_err(failure::error)?;
+        if payload.len() > self.limits.reply {
+            self.broken = true;
+            return Err(Failure::Trap(failure::reply_too_large(Some(payload.len()), &self.limits)));
+        }
+        Ok(Reply { payload: Bytes::from(payload), content_type, when_applied })
+    }
+
+    /// Calls a function of the guest. `limit` is the time that it may last, with its setting.
+    pub(super) async fn enter<P, R>(
+        &mut self,
+        call: CurrentCall,
+        limit: (&'static str, Duration),
+        function: TypedFunc<P, R>,
+        params: P,
+    ) -> Result<R, Trap>
+    where
+        P: ComponentNamedList + Lower + Send + Sync,
+        R: ComponentNamedList + Lift + Send + Sync + 'static,
+    {
+        if self.broken {
+            return Err(Trap::new(TrapKind::Host, "the instance has ended: it failed, or its last call was dropped on the way"));
+        }
+        self.broken = true;
+        let state = self.store.data_mut();
+        state.call = call;
+        state.limiter.forget();
+        self.store.set_epoch_deadline(1);
+        let outcome = self.watch.run(limit.1, function.call_async(&mut self.store, params)).await;
+        self.store.data_mut().end_call();
+        match outcome {
+            Ok(Ok(returned)) => {
+                self.broken = false;
+                Ok(returned)
+            }
+            Ok(Err(error)) => Err(failure::classify(&error, self.store.data(), &self.limits, Phase::Call)),
+            Err(WallTimeUsedUp) => Err(failure::wall_time(limit)),
+        }
+    }
+}
+
+impl Exports {
+    fn of(instance: &Instance, store: &mut Store<State>, indices: &Indices) -> wasmtime::Result<Self> {
+        Ok(Self {
+            call: instance.get_typed_func(store.as_context_mut(), indices.call)?,
+            query: bind(instance, store, indices.query)?,
+            start: bind(instance, store, indices.start_stop.map(|(start, _)| start))?,
+            stop: bind(instance, store, indices.start_stop.map(|(_, stop)| stop))?,
+            validate: bind(instance, store, indices.validate)?,
+            durable: bind(instance, store, indices.durable)?,
+        })
+    }
+}
+
+fn bind<P, R>(instance: &Instance, store: &mut Store<State>, index: Option<ComponentExportIndex>) -> wasmtime::Result<Option<TypedFunc<P, R>>>
+where
+    P: ComponentNamedList + Lower,
+    R: ComponentNamedList + Lift,
+{
+    index.map(|index| instance.get_typed_func(store.as_context_mut(), index)).transpose()
+}
+
+/// The most bytes that a guest can have the host copy at once, in a host call or a reply. Lists may name the same memory many
+/// times, so the guest's memory alone does not bound it. Well above the limits of values, batches and replies, so that these are
+/// what a guest meets.
+fn copy_limit(limits: &Limits) -> usize {
+    let largest = limits.batch.max(limits.value).max(limits.reply);
+    let memory = usize::try_from(limits.memory).unwrap_or(usize::MAX);
+    largest.saturating_mul(4).min(memory).max(COPY_MIN_BYTES)
+}
+
+/// A guest with very little memory still can name a key and log a line.
+const COPY_MIN_BYTES: usize = 1 << 20;

@@ -1,0 +1,180 @@
+//! A guest's stdout and stderr, line by line to its log.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
+
+use crate::guest::log::{GuestLog, MESSAGE_MAX_BYTES};
+
+/// What a guest may write at once; what it does not need to be, since a write only fills the buffer.
+const PERMIT_BYTES: usize = 64 << 10;
+
+/// Both streams of an instance.
+pub(super) struct Output {
+    stdout: Arc<Lines>,
+    stderr: Arc<Lines>,
+}
+
+impl Output {
+    pub(super) fn new(log: Arc<GuestLog>) -> Self {
+        let stream = |stderr| Arc::new(Lines { log: log.clone(), stderr, partial: AtomicBool::new(false), buffer: Mutex::default() });
+        Self { stdout: stream(false), stderr: stream(true) }
+    }
+
+    pub(super) fn stdout(&self) -> Stream {
+        Stream(self.stdout.clone())
+    }
+
+    pub(super) fn stderr(&self) -> Stream {
+        Stream(self.stderr.clone())
+    }
+
+    /// Writes out lines that were begun and not ended.
+    pub(super) fn finish(&self) {
+        self.stdout.finish();
+        self.stderr.finish();
+    }
+}
+
+/// One stream: complete lines go to the log at once, the last one waits for its end, or for the call's.
+struct Lines {
+    log: Arc<GuestLog>,
+    stderr: bool,
+    /// Whether the buffer holds something, so that the end of a call takes no lock for most guests.
+    partial: AtomicBool,
+    buffer: Mutex<Vec<u8>>,
+}
+
+impl Lines {
+    fn write(&self, mut bytes: &[u8]) {
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            let (line, rest) = bytes.split_at(end);
+            bytes = &rest[1..];
+            if buffer.is_empty() {
+                self.emit(line);
+            } else {
+                buffer.extend_from_slice(line);
+                self.emit(&std::mem::take(&mut *buffer));
+            }
+        }
+        buffer.extend_from_slice(bytes);
+        if buffer.len() >= MESSAGE_MAX_BYTES {
+            self.emit(&std::mem::take(&mut *buffer));
+        }
+        self.partial.store(!buffer.is_empty(), Ordering::Relaxed);
+    }
+
+    fn finish(&self) {
+        if !self.partial.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.partial.store(false, Ordering::Relaxed);
+        self.emit(&std::mem::take(&mut *buffer));
+    }
+
+    fn emit(&self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.log.output(self.stderr, &String::from_utf8_lossy(line));
+    }
+}
+
+/// What WASI writes to.
+#[derive(Clone)]
+pub(super) struct Stream(Arc<Lines>);
+
+impl IsTerminal for Stream {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Stream {
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+}
+
+#[wasmtime_wasi::async_trait]
+impl Pollable for Stream {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Stream {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        if bytes.len() > PERMIT_BYTES {
+            return Err(StreamError::Trap(wasmtime::Error::msg("the guest wrote more to a stream than it was permitted")));
+        }
+        self.0.write(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(PERMIT_BYTES)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let bytes = &bytes[..bytes.len().min(PERMIT_BYTES)];
+        self.0.write(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_at_newlines_whatever_the_writes() {
+        for (writes, words) in [
+            (&["one\ntwo\n"][..], "one\ntwo"),
+            (&["on", "e\ntw", "o"], "one\ntwo"),
+            (&["one\r\n", "\r\n", "two"], "one\n\ntwo"),
+            (&["", "one"], "one"),
+        ] {
+            let log = Arc::new(GuestLog::new(0, "main".into(), 1, 1 << 20));
+            let output = Output::new(log.clone());
+            for write in writes {
+                output.stderr().write(Bytes::from(*write)).expect("written");
+            }
+            output.finish();
+            assert_eq!(log.take_last_words(), words, "{writes:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded() {
+        let log = Arc::new(GuestLog::new(0, "main".into(), 1, 1 << 20));
+        let output = Output::new(log.clone());
+        for _ in 0..100 {
+            output.stdout().write(Bytes::from(vec![b'x'; 4096])).expect("written");
+            assert!(output.stdout.buffer.lock().expect("lock").len() < MESSAGE_MAX_BYTES);
+        }
+        assert!(output.stdout().write(Bytes::from(vec![0; PERMIT_BYTES + 1])).is_err());
+    }
+}

@@ -1,0 +1,211 @@
+//! What the host keeps for an instance: where it runs, what it may use, the call in progress and what that has open.
+//!
+//! Each imported interface has a file beside this one, which implements it on [`State`].
+
+use std::sync::Arc;
+
+use wasmtime::component::{HasSelf, Linker, ResourceTable};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::bindings::Imports;
+use super::bindings::types;
+use super::call::CurrentCall;
+use super::limiter::Limiter;
+use super::output::Output;
+use super::resources::Resources;
+use crate::db::{Error, ReadView, ShardDb};
+use crate::gate::Gate;
+use crate::guest::log::GuestLog;
+use crate::guest::notify::Notifier;
+use crate::guest::{GuestError, InstanceContext, Limits, ModuleInfo, ShardFlag};
+
+/// The data of an instance's store.
+pub(super) struct State {
+    pub(super) place: Place,
+    pub(super) data: Data,
+    pub(super) call: CurrentCall,
+    pub(super) resources: Resources,
+    pub(super) limiter: Limiter,
+    pub(super) output: Output,
+    wasi: WasiCtx,
+    wasi_table: ResourceTable,
+}
+
+/// Where an instance runs.
+pub(super) struct Place {
+    pub(super) cluster: Arc<str>,
+    pub(super) node: Arc<str>,
+    pub(super) shard: u32,
+    pub(super) shards: u32,
+    pub(super) generation: u64,
+    pub(super) module: Arc<str>,
+    pub(super) revision: u64,
+    pub(super) options: Arc<str>,
+    pub(super) status: Arc<ShardFlag>,
+    pub(super) log: Arc<GuestLog>,
+}
+
+/// What an instance may do with the database.
+pub(super) struct Data {
+    /// What is read from.
+    pub(super) reads: ReadView,
+    /// Where the durable seq comes from; none where no database is open.
+    pub(super) gate: Option<Arc<Gate>>,
+    access: Access,
+}
+
+enum Access {
+    /// The instance that runs the calls.
+    Writes { db: Arc<ShardDb>, notifier: Option<Arc<Notifier>> },
+    /// An instance for queries.
+    ReadOnly,
+    /// An instance that checks options: there is no database.
+    Closed,
+}
+
+impl State {
+    /// The state of the instance that runs a shard's calls.
+    pub(super) fn for_calls(info: &ModuleInfo, context: InstanceContext, limits: &Limits) -> Self {
+        let notifier = info.exports.durable_events.then(|| context.notifier.clone());
+        let reads = context.db.view();
+        let data = Data { reads, gate: Some(context.gate.clone()), access: Access::Writes { db: context.db.clone(), notifier } };
+        Self::new(Place::of(info, context), data, limits)
+    }
+
+    /// The state of an instance for queries: it reads nothing until a query gives it a view.
+    pub(super) fn for_queries(info: &ModuleInfo, context: InstanceContext, limits: &Arc<Limits>) -> Self {
+        let data = Data { reads: ReadView::closed(limits.clone()), gate: Some(context.gate.clone()), access: Access::ReadOnly };
+        Self::new(Place::of(info, context), data, limits)
+    }
+
+    /// The state of an instance that checks options: it is nowhere, and there is no database.
+    pub(super) fn for_validation(info: &ModuleInfo, options: &str, limits: &Arc<Limits>) -> Self {
+        let log = GuestLog::new(0, info.name.clone(), info.revision, limits.log_bytes_per_second);
+        let place = Place {
+            cluster: "".into(),
+            node: "".into(),
+            shard: 0,
+            shards: 1,
+            generation: 0,
+            module: info.name.clone(),
+            revision: info.revision,
+            options: options.into(),
+            status: Arc::default(),
+            log: Arc::new(log),
+        };
+        let data = Data { reads: ReadView::closed(limits.clone()), gate: None, access: Access::Closed };
+        Self::new(place, data, limits)
+    }
+
+    fn new(place: Place, data: Data, limits: &Limits) -> Self {
+        let output = Output::new(place.log.clone());
+        // No files, no network, no arguments, no environment: these are the builder's defaults, and nothing below adds to them.
+        let wasi = WasiCtx::builder()
+            .stdout(output.stdout())
+            .stderr(output.stderr())
+            .max_random_size(RANDOM_MAX_BYTES)
+            .allow_tcp(false)
+            .allow_udp(false)
+            .allow_ip_name_lookup(false)
+            .build();
+        Self {
+            place,
+            data,
+            call: CurrentCall::none(),
+            resources: Resources::new(limits.open_resources),
+            limiter: Limiter::new(limits.memory),
+            output,
+            wasi,
+            wasi_table: ResourceTable::new(),
+        }
+    }
+
+    /// Ends the call in progress: closes what it left open, and writes out what is left of its output.
+    pub(super) fn end_call(&mut self) {
+        self.resources.close_all();
+        self.output.finish();
+    }
+}
+
+impl Data {
+    /// The database, for writing.
+    pub(super) fn db(&self) -> Result<&Arc<ShardDb>, Error> {
+        match &self.access {
+            Access::Writes { db, .. } => Ok(db),
+            Access::ReadOnly => Err(read_only()),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// A view that later writes do not change.
+    pub(super) fn snapshot(&self) -> Result<ReadView, Error> {
+        match &self.access {
+            Access::Writes { db, .. } => db.snapshot(),
+            // A query's view does not change.
+            Access::ReadOnly => Ok(self.reads.clone()),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// Asks for a tag; see [`Notifier::when_durable`].
+    pub(super) fn notify(&self, seq: u64, tag: u64) -> Result<(), Error> {
+        match &self.access {
+            Access::Writes { db, notifier: Some(notifier) } => notifier.when_durable(db, seq, tag),
+            Access::Writes { notifier: None, .. } => Err(GuestError::new(
+                "invalid-argument",
+                "this guest does not export `durable-events`, so there is nobody to tell; export it",
+            )),
+            Access::ReadOnly => Err(read_only()),
+            Access::Closed => Err(no_database()),
+        }
+    }
+}
+
+impl Place {
+    fn of(info: &ModuleInfo, context: InstanceContext) -> Self {
+        Self {
+            cluster: context.cluster,
+            node: context.node,
+            shard: context.shard,
+            shards: context.shards,
+            generation: context.generation,
+            module: info.name.clone(),
+            revision: info.revision,
+            options: context.options,
+            status: context.status,
+            log: context.log,
+        }
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.wasi_table }
+    }
+}
+
+impl types::Host for State {}
+
+impl From<GuestError> for types::Error {
+    fn from(error: GuestError) -> Self {
+        Self { code: error.code, message: error.message, retryable: error.retryable }
+    }
+}
+
+/// Offers all that a guest may import.
+pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    Imports::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    // Sockets and files are there because the standard libraries of most languages import them; nothing can be opened.
+    wasmtime_wasi::p2::add_to_linker_async(linker)
+}
+
+/// The most bytes of one request for random bytes, which the host has to make.
+const RANDOM_MAX_BYTES: u64 = 1 << 20;
+
+fn read_only() -> Error {
+    GuestError::new("read-only", "a query cannot write; make it a call")
+}
+
+fn no_database() -> Error {
+    GuestError::new("closed", "no database is open while options are checked")
+}

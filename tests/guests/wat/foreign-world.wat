@@ -1,0 +1,12 @@
+;; A component of another world: it exports nothing of ours.
+(component
+  (core module $code
+    (func (export "run") (result i32)
+      (i32.const 0)
+    )
+  )
+  (core instance $code (instantiate $code))
+  (func (export "run") (result u32)
+    (canon lift (core func $code "run"))
+  )
+)
