@@ -11,13 +11,18 @@ use clap::{Parser, error::ErrorKind};
 pub mod args;
 mod bench;
 pub mod build;
+mod call;
 mod config;
 mod dev;
+mod doctor;
+mod load;
 mod new;
 pub mod output;
 mod running;
 mod serve;
 mod settings;
+mod shards;
+mod status;
 mod verify;
 
 pub use output::Output;
@@ -172,13 +177,16 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
         Command::New(args) => new::run(&args, out),
         Command::Build(args) => build::run(&args, out).await,
         Command::Config(args) => config::run(&args, out),
+        Command::Call(args) => call::call(args, out).await,
+        Command::Query(args) => call::query(args, out).await,
+        Command::Load(args) => load::run(args, out).await,
+        Command::Status(args) => status::run(&args, out).await,
+        Command::Shards(args) => shards::run(&args, out).await,
+        Command::Doctor(args) => doctor::run(&args, out).await,
         Command::Dev(args) => dev::run(&args, out).await,
         Command::Serve(args) => serve::run(&args, out).await,
         Command::Verify(args) => verify::run(&args, out).await,
         Command::Bench(args) => bench::run(&args, out).await,
-        _ => Err(Error::Usage(
-            "this build of quarry does not have this verb".into(),
-        )),
     }
 }
 

@@ -8,10 +8,13 @@
 //! connection's task, and nothing is boxed for it.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ::http::HeaderValue;
@@ -48,6 +51,12 @@ use watch::{Activity, Verdict, Watched};
 pub const HEADERS_MAX: usize = 64;
 /// Requests in progress on one HTTP/2 connection, at most.
 pub const STREAMS_MAX: u32 = 256;
+/// Phases of a server, in their order: it serves,
+const SERVING: u8 = 0;
+/// accepts nothing more and finishes what is in progress,
+const DRAINING: u8 = 1;
+/// and cuts the rest.
+const CUT: u8 = 2;
 /// The longest pause after an accept that failed, such as for want of file descriptors.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -93,13 +102,17 @@ impl From<&Config> for HttpOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another process listens there.
-    #[error("another process listens on {address}: stop it, or choose another address with `--listen` (`http.listen`), such as port 0 for a free one")]
+    #[error(
+        "another process listens on {address}: stop it, or choose another address with `--listen` (`http.listen`), such as port 0 for a free one"
+    )]
     InUse {
         /// The address.
         address: SocketAddr,
     },
     /// The address is not this machine's, or its port is reserved.
-    #[error("cannot listen on {address}: {reason}; `--listen` (`http.listen`) chooses another address")]
+    #[error(
+        "cannot listen on {address}: {reason}; `--listen` (`http.listen`) chooses another address"
+    )]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -128,9 +141,15 @@ impl HttpServer {
     pub async fn bind(options: HttpOptions, cluster: Cluster, on: &Handle) -> Result<Self, Error> {
         let wanted = options.listen;
         // The socket belongs to the runtime that serves it, not to the caller's.
-        let bound = on.spawn(async move { TcpListener::bind(wanted).await }).await;
-        let listener = bound.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|reason| bind_error(wanted, reason))?;
-        let address = listener.local_addr().map_err(|reason| bind_error(wanted, reason))?;
+        let bound = on
+            .spawn(async move { TcpListener::bind(wanted).await })
+            .await;
+        let listener = bound
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(|reason| bind_error(wanted, reason))?;
+        let address = listener
+            .local_addr()
+            .map_err(|reason| bind_error(wanted, reason))?;
         let node = HeaderValue::from_str(cluster.node()).ok();
         let exporter = metrics::install();
         let shared = Arc::new(Shared {
@@ -139,16 +158,32 @@ impl HttpServer {
             exporter,
             counts: route::Counts::new(),
             started: clock::now(),
-            draining: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            phase: AtomicU8::new(SERVING),
             connections: metrics::http_connections(),
             options,
         });
-        let (tasks, drain, cut) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
-        let listening = Listening { shared: shared.clone(), tasks: tasks.clone(), drain: drain.clone(), cut: cut.clone() };
+        let (tasks, drain, cut) = (
+            TaskTracker::new(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+        );
+        let listening = Listening {
+            shared: shared.clone(),
+            tasks: tasks.clone(),
+            drain: drain.clone(),
+            cut: cut.clone(),
+        };
         tasks.spawn_on(listening.accept(listener), on);
         tasks.spawn_on(upkeep(exporter, drain.clone()), on);
         tracing::info!(%address, "HTTP listens");
-        Ok(Self { address, shared, tasks, drain, cut })
+        Ok(Self {
+            address,
+            shared,
+            tasks,
+            drain,
+            cut,
+        })
     }
 
     /// Where it listens, with the port that it got.
@@ -159,29 +194,40 @@ impl HttpServer {
 
     /// Says over `/ready` that this node is about to stop, while everything is still served.
     pub fn announce_stop(&self) {
-        self.shared.draining.store(true, Ordering::Release);
+        self.shared.stopping.store(true, Ordering::Release);
     }
 
     /// Stops: no further connection is accepted, requests in progress have `drain` to finish, and then their connections are cut.
     /// Returns whether all of them finished.
     pub async fn stop(self, drain: Duration) -> bool {
         self.announce_stop();
-        self.drain.cancel();
+        self.enter(DRAINING);
         self.tasks.close();
         let finished = tokio::time::timeout(drain, self.tasks.wait()).await.is_ok();
         if !finished {
-            tracing::warn!(connections = self.tasks.len(), "HTTP connections are cut: their requests did not finish in time");
-            self.cut.cancel();
+            tracing::warn!(
+                connections = self.tasks.len(),
+                "HTTP connections are cut: their requests did not finish in time"
+            );
+            self.enter(CUT);
             self.tasks.wait().await;
         }
         finished
+    }
+
+    /// The phase first: whoever is woken, or looks by chance, has to find it.
+    fn enter(&self, phase: u8) {
+        self.shared.phase.fetch_max(phase, Ordering::AcqRel);
+        self.drain.cancel();
+        if phase == CUT {
+            self.cut.cancel();
+        }
     }
 }
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        self.drain.cancel();
-        self.cut.cancel();
+        self.enter(CUT);
     }
 }
 
@@ -194,13 +240,17 @@ struct Shared {
     /// This node's name as a header; none where it cannot be one.
     node: Option<HeaderValue>,
     started: Instant,
-    draining: AtomicBool,
+    /// This node is about to stop.
+    stopping: AtomicBool,
+    phase: AtomicU8,
     connections: ::metrics::Gauge,
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -213,7 +263,12 @@ struct Listening {
 
 impl Listening {
     async fn accept(self, listener: TcpListener) {
-        let permits = Arc::new(Semaphore::new(self.shared.options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let permits = Arc::new(Semaphore::new(
+            self.shared
+                .options
+                .max_connections
+                .clamp(1, Semaphore::MAX_PERMITS),
+        ));
         let mut pause = Duration::from_millis(1);
         loop {
             let accepted = tokio::select! {
@@ -224,7 +279,13 @@ impl Listening {
             match accepted {
                 Ok((stream, permit)) => {
                     pause = Duration::from_millis(1);
-                    self.tasks.spawn(serve(stream, permit, self.shared.clone(), self.drain.clone(), self.cut.clone()));
+                    self.tasks.spawn(serve(
+                        stream,
+                        permit,
+                        self.shared.clone(),
+                        self.drain.clone(),
+                        self.cut.clone(),
+                    ));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "HTTP cannot accept a connection");
@@ -240,8 +301,15 @@ impl Listening {
 }
 
 /// A permit first: a connection beyond the limit stays in the system's queue, whose length bounds it.
-async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
+async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = permits
+        .clone()
+        .acquire_owned()
+        .await
+        .map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     // A reply is one small write, and must not wait for the acknowledgement of the one before.
     stream.set_nodelay(true)?;
@@ -249,48 +317,68 @@ async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> io::Result<
 }
 
 /// Serves one connection until it ends, does nothing for too long, or has to.
-async fn serve(stream: TcpStream, permit: OwnedSemaphorePermit, shared: Arc<Shared>, drain: CancellationToken, cut: CancellationToken) {
+async fn serve(
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+    shared: Arc<Shared>,
+    drain: CancellationToken,
+    cut: CancellationToken,
+) {
     shared.connections.increment(1.0);
     let activity = Arc::new(Activity::new(clock::now()));
     let io = TokioIo::new(Watched::new(stream, activity.clone()));
     let builder = builder(&shared.options);
-    let service = service_fn(|request: ::http::Request<Incoming>| {
-        let (shared, busy) = (shared.clone(), activity.request());
+    // What a request clones is its connection's own: a counter that all connections share would be fought over.
+    let own = Arc::new((shared.clone(), activity.clone()));
+    let service = service_fn(move |request: ::http::Request<Incoming>| {
+        let (own, busy) = (own.clone(), own.1.request());
         async move {
             let _busy = busy;
-            Ok::<_, Infallible>(route::answer(&shared, request).await)
+            Ok::<_, Infallible>(route::answer(&own.0, request).await)
         }
     });
-    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let mut connection = pin!(builder.serve_connection(io, service));
+    let (mut drain, mut cut) = (pin!(drain.cancelled()), pin!(cut.cancelled()));
     let (header, idle) = (shared.options.header_timeout, shared.options.idle_timeout);
     let every = (header.min(idle) / 2).max(Duration::from_millis(10));
-    let mut check = std::pin::pin!(tokio::time::sleep(every));
-    let (mut ending, mut draining) = (None, false);
+    let mut check = pin!(tokio::time::sleep(every));
+    let (mut ending, mut seen) = (false, None);
     loop {
-        tokio::select! {
-            biased;
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "HTTP connection failed");
+        let step = poll_fn(|context| {
+            if let Poll::Ready(ended) = connection.as_mut().poll(context) {
+                return Poll::Ready(Step::Ended(ended));
+            }
+            let phase = shared.phase.load(Ordering::Acquire);
+            if seen.is_none() {
+                // To be woken when the phase moves. Once is enough: it is this task that they wake. Each of these takes a lock
+                // that all connections share, which is too much for every request.
+                _ = (drain.as_mut().poll(context), cut.as_mut().poll(context));
+            }
+            if seen != Some(phase) {
+                seen = Some(phase);
+                if phase > SERVING {
+                    return Poll::Ready(Step::Phase(phase));
                 }
+            }
+            check.as_mut().poll(context).map(|()| Step::Check)
+        });
+        match step.await {
+            Step::Ended(Ok(())) | Step::Phase(CUT) => break,
+            Step::Ended(Err(error)) => {
+                tracing::debug!(%error, "HTTP connection failed");
                 break;
             }
-            () = cut.cancelled() => break,
-            () = drain.cancelled(), if !draining => {
-                draining = true;
-                // Between two requests it ends at once; otherwise with the one in progress.
-                connection.as_mut().graceful_shutdown();
-            }
-            () = check.as_mut() => {
-                let now = clock::now();
-                match (activity.judge(now, header, idle), ending) {
-                    (Verdict::Fine, _) => {}
-                    // The peer does not even read that it ends.
-                    (_, Some(_)) => break,
+            // Between two requests it ends at once; otherwise with the one in progress.
+            Step::Phase(_) => connection.as_mut().graceful_shutdown(),
+            Step::Check => {
+                match activity.judge(clock::now(), header, idle) {
+                    Verdict::Fine => {}
                     // Half of a request, or none at all: there is nothing that could finish.
-                    (Verdict::Stuck, None) => break,
-                    (Verdict::Idle, None) => {
-                        ending = Some(now);
+                    Verdict::Stuck => break,
+                    // The peer does not even read that it ends.
+                    Verdict::Idle if ending => break,
+                    Verdict::Idle => {
+                        ending = true;
                         connection.as_mut().graceful_shutdown();
                     }
                 }
@@ -302,18 +390,42 @@ async fn serve(stream: TcpStream, permit: OwnedSemaphorePermit, shared: Arc<Shar
     drop(permit);
 }
 
+/// What a connection's task has to do.
+enum Step {
+    /// The connection is over.
+    Ended(Result<(), Box<dyn std::error::Error + Send + Sync>>),
+    /// The server entered another phase.
+    Phase(u8),
+    /// It is time to see what the connection does.
+    Check,
+}
+
 /// The protocol's own bounds lie somewhat above ours, so that what is over a limit mostly gets a problem that names it.
 fn builder(options: &HttpOptions) -> auto::Builder<TokioExecutor> {
-    let head = options.max_header.saturating_mul(2).clamp(64 << 10, 2 << 20);
+    let head = options
+        .max_header
+        .saturating_mul(2)
+        .clamp(64 << 10, 2 << 20);
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(head);
     let list = u32::try_from(head).unwrap_or(u32::MAX);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).max_header_list_size(list);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(list);
     builder
 }
 
 async fn upkeep(exporter: Exporter, drain: CancellationToken) {
-    while tokio::time::timeout(metrics::UPKEEP_INTERVAL, drain.cancelled()).await.is_err() {
+    while tokio::time::timeout(metrics::UPKEEP_INTERVAL, drain.cancelled())
+        .await
+        .is_err()
+    {
         exporter.upkeep();
     }
 }

@@ -9,7 +9,9 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::clock;
@@ -48,8 +50,8 @@ pub struct Metric {
 
 /// Upper bounds of the buckets of every histogram, in seconds: 10 us to 30 s.
 pub const BUCKETS: [f64; 20] = [
-    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-    30.0,
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025,
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
 /// How often samples of histograms are sorted into their buckets, so that memory stays bounded when nobody asks.
@@ -115,13 +117,16 @@ pub fn install() -> Exporter {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let handle = HANDLE.get_or_init(|| {
         // Fails only for an empty list; without buckets histograms would be summaries, which is still a working exporter.
-        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).unwrap_or_else(|_| PrometheusBuilder::new());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&BUCKETS)
+            .unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let installed = metrics::set_global_recorder(recorder).is_ok();
         describe();
         gauge!(BUILD.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-        gauge!(START_TIME.name).set(std::time::Duration::from_millis(clock::wall_ms().unsigned_abs()).as_secs_f64());
+        gauge!(START_TIME.name)
+            .set(std::time::Duration::from_millis(clock::wall_ms().unsigned_abs()).as_secs_f64());
         installed.then_some(handle)
     });
     Exporter(handle.as_ref())
@@ -270,19 +275,20 @@ pub fn probed(cluster: &str, passed: bool) {
 }
 
 /// The gauge of open HTTP connections.
-#[must_use]
 pub fn http_connections() -> metrics::Gauge {
     gauge!(HTTP_CONNECTIONS.name)
 }
 
 /// The counter of HTTP requests of a route that were answered with a status.
-#[must_use]
 pub fn http_requests(route: &'static str, status: u16) -> metrics::Counter {
     counter!(HTTP_REQUESTS.name, "route" => route, "status" => status.to_string())
 }
 
 fn shard_labels(cluster: &str, shard: &str) -> Vec<Label> {
-    vec![Label::new("cluster", cluster.to_owned()), Label::new("shard", shard.to_owned())]
+    vec![
+        Label::new("cluster", cluster.to_owned()),
+        Label::new("shard", shard.to_owned()),
+    ]
 }
 
 fn trap_word(kind: TrapKind) -> &'static str {
@@ -311,15 +317,23 @@ mod tests {
             let name = metric.name;
             assert!(seen.insert(name), "{name} is twice in the list");
             assert!(name.starts_with("quarry_"), "{name}");
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{name}"
+            );
             let last = match metric.kind {
                 Kind::Counter => name.ends_with("_total"),
                 Kind::Histogram => name.ends_with("_seconds"),
-                Kind::Gauge => ["_calls", "_writes", "_count", "_info", "_seconds", "_bytes"].iter().any(|unit| name.ends_with(unit)),
+                Kind::Gauge => ["_calls", "_writes", "_count", "_info", "_seconds", "_bytes"]
+                    .iter()
+                    .any(|unit| name.ends_with(unit)),
             };
             assert!(last, "{name} ends in neither a unit nor _total");
             for label in metric.labels {
-                let known = ["cluster", "shard", "revision", "method", "outcome", "route", "status", "version"];
+                let known = [
+                    "cluster", "shard", "revision", "method", "outcome", "route", "status",
+                    "version",
+                ];
                 assert!(known.contains(label), "{name} has the label {label}");
             }
             assert!(metric.help.ends_with('.'), "{name}");
@@ -335,7 +349,9 @@ mod tests {
         shard.lag(110, 100);
         probed("metrics-test", true);
         http_requests("/health", 200).increment(1);
-        for text in [first, second].map(|exporter| exporter.render().expect("the recorder of this process")) {
+        for text in
+            [first, second].map(|exporter| exporter.render().expect("the recorder of this process"))
+        {
             for line in [
                 r#"quarry_shard_running_count{cluster="metrics-test",shard="7"} 1"#,
                 r#"quarry_shard_revision_info{cluster="metrics-test",shard="7"} 3"#,
@@ -358,10 +374,21 @@ mod tests {
         let text = exporter.render().expect("the recorder of this process");
         for line in text.lines().filter(|line| line.contains("labels-test")) {
             let (name, rest) = line.split_once('{').expect("labels");
-            let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end).filter(|name| is_listed(name))).unwrap_or(name);
-            let metric = ALL.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("{name} is not in the list"));
+            let name = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end).filter(|name| is_listed(name)))
+                .unwrap_or(name);
+            let metric = ALL
+                .iter()
+                .find(|metric| metric.name == name)
+                .unwrap_or_else(|| panic!("{name} is not in the list"));
             let (labels, _) = rest.split_once('}').expect("labels");
-            for label in labels.split(',').filter_map(|pair| pair.split_once('=')).map(|(label, _)| label).filter(|label| *label != "le") {
+            for label in labels
+                .split(',')
+                .filter_map(|pair| pair.split_once('='))
+                .map(|(label, _)| label)
+                .filter(|label| *label != "le")
+            {
                 assert!(metric.labels.contains(&label), "{name} has {label}");
             }
         }

@@ -102,9 +102,10 @@ Examples:
   quarry query scan --shard 0 --read durable";
 
 const LOAD_EXAMPLES: &str = "\
-Formats: `lines` takes each line as key and payload; `tsv` takes the column --key (a number from 1, default 1) as the key
-and the rest of the line as the payload; `jsonl` takes the field --key of each object as the key and the line as the
-payload. Failed lines are listed with their numbers. A call that was sent is never sent again.
+Formats: `lines` takes each line as key and payload; `tsv` takes the column --key (a number from 1, or a title of the
+first line, which is then not sent; default 1) as the key and the other columns as the payload; `jsonl` takes the field
+--key of each object as the key and the line as the payload. Blank lines are passed over. Failed lines are listed with
+their numbers. A call that was sent is never sent again.
 
 Examples:
   quarry load users.jsonl --format jsonl --key id --method put
@@ -298,12 +299,11 @@ pub struct Payload {
 }
 
 /// When a call's reply comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
     /// Once its writes are in memory; a crash can still lose them
     Applied,
     /// Once its writes are durable
-    #[default]
     Durable,
 }
 
@@ -344,9 +344,9 @@ pub struct Request {
 pub struct Call {
     #[command(flatten)]
     pub request: Request,
-    /// When the reply comes
-    #[arg(long, value_enum, default_value_t)]
-    pub durability: Durability,
+    /// When the reply comes [default: durable, unless the guest asks for earlier]
+    #[arg(long, value_enum)]
+    pub durability: Option<Durability>,
 }
 
 /// Arguments of `quarry query`.
@@ -383,18 +383,27 @@ pub struct Load {
     /// How the lines are taken apart
     #[arg(long, value_enum, default_value_t)]
     pub format: LineFormat,
-    /// The field (jsonl) or column (tsv, from 1) that holds the key
+    /// The field (jsonl) or column (tsv: a number from 1, or a title of the first line) that holds the key
     #[arg(long, value_name = "FIELD", required_if_eq("format", "jsonl"))]
     pub key: Option<String>,
     /// Calls in progress at a time
     #[arg(long, short = 'c', value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub concurrency: u16,
-    /// When a call counts as done
-    #[arg(long, value_enum, default_value_t)]
-    pub durability: Durability,
-    /// Give a call up after this long (default: the node's `call.timeout`)
+    /// When a call counts as done [default: durable, unless the guest asks for earlier]
+    #[arg(long, value_enum)]
+    pub durability: Option<Durability>,
+    /// Give a call up after this long [default: the node's call.timeout]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
+    /// Write the failed lines, with their numbers, here instead of to standard error
+    #[arg(long, value_name = "FILE")]
+    pub failed: Option<PathBuf>,
+    /// Write the number of each acknowledged line here, as soon as its reply came
+    #[arg(long, value_name = "FILE")]
+    pub acked: Option<PathBuf>,
+    /// Stop after so many calls in a row that did not reach the node
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub give_up_after: u64,
     #[command(flatten)]
     pub server: Server,
 }

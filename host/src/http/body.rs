@@ -16,24 +16,36 @@ pub(super) async fn read(body: Incoming, most: usize, within: Duration) -> Resul
     if announced > most as u64 {
         return Err(too_large(most));
     }
-    tokio::time::timeout(within, collect(body, most, usize::try_from(announced).unwrap_or(0))).await.unwrap_or_else(|_| {
+    tokio::time::timeout(
+        within,
+        collect(body, most, usize::try_from(announced).unwrap_or(0)),
+    )
+    .await
+    .unwrap_or_else(|_| {
         Err(Problem::host(
             StatusCode::REQUEST_TIMEOUT,
             "body-timeout",
-            format!("the body did not arrive within {}, the request's timeout", Span(within)),
+            format!(
+                "the body did not arrive within {}, the request's timeout",
+                Span(within)
+            ),
         ))
     })
 }
 
 async fn collect(mut body: Incoming, most: usize, announced: usize) -> Result<Bytes, Problem> {
-    let Some(first) = data(&mut body).await? else { return Ok(Bytes::new()) };
+    let Some(first) = data(&mut body).await? else {
+        return Ok(Bytes::new());
+    };
     if first.len() > most {
         return Err(too_large(most));
     }
     if body.is_end_stream() {
         return Ok(first);
     }
-    let Some(second) = data(&mut body).await? else { return Ok(first) };
+    let Some(second) = data(&mut body).await? else {
+        return Ok(first);
+    };
     // A client may announce much and send little: what is kept grows with what came.
     let mut all = BytesMut::with_capacity(announced.min(1 << 20).max(first.len() + second.len()));
     all.extend_from_slice(&first);
@@ -51,7 +63,13 @@ async fn collect(mut body: Incoming, most: usize, announced: usize) -> Result<By
 /// The next piece of data; trailers are passed over.
 async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Problem::host(StatusCode::BAD_REQUEST, "body-incomplete", format!("the body cannot be read: {error}")))?;
+        let frame = frame.map_err(|error| {
+            Problem::host(
+                StatusCode::BAD_REQUEST,
+                "body-incomplete",
+                format!("the body cannot be read: {error}"),
+            )
+        })?;
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }
@@ -60,6 +78,9 @@ async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
 }
 
 fn too_large(most: usize) -> Problem {
-    let detail = format!("the body is larger than {} (`http.max_body`)", Size(most as u64));
+    let detail = format!(
+        "the body is larger than {} (`http.max_body`)",
+        Size(most as u64)
+    );
     Problem::host(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail)
 }

@@ -18,41 +18,78 @@ use crate::clock;
 use crate::config::units::Span;
 
 /// Headers that a guest gets, beside those that begin with `x-`.
-const PASSED_ON: [&str; 5] = ["content-type", "accept", "traceparent", "tracestate", "idempotency-key"];
+const PASSED_ON: [&str; 5] = [
+    "content-type",
+    "accept",
+    "traceparent",
+    "tracestate",
+    "idempotency-key",
+];
 
 const SHARD: HeaderName = HeaderName::from_static("quarry-shard");
 const SEQ: HeaderName = HeaderName::from_static("quarry-seq");
 const REVISION: HeaderName = HeaderName::from_static("quarry-revision");
 const NODE: HeaderName = HeaderName::from_static("quarry-node");
 
-pub(super) async fn call(shared: &Shared, name: &str, query: &str, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Problem> {
+pub(super) async fn call(
+    shared: &Shared,
+    name: &str,
+    query: &str,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Problem> {
     let name = method(name)?;
     let query = CallQuery::call(query, shared.options.max_timeout)?;
     let headers = passed_on(request.headers())?;
     let (payload, left) = payload(shared, request, query.timeout).await?;
-    let options = CallOptions { durability: query.durability, timeout: Some(left), headers };
-    let reply = shared.cluster.call(query.target, &name, payload, options).await?;
+    let options = CallOptions {
+        durability: query.durability,
+        timeout: Some(left),
+        headers,
+    };
+    let reply = shared
+        .cluster
+        .call(query.target, &name, payload, options)
+        .await?;
     Ok(respond(shared, reply))
 }
 
-pub(super) async fn query(shared: &Shared, name: &str, query: &str, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Problem> {
+pub(super) async fn query(
+    shared: &Shared,
+    name: &str,
+    query: &str,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Problem> {
     let name = method(name)?;
     let query = CallQuery::query(query, shared.options.max_timeout)?;
     let headers = passed_on(request.headers())?;
     let (payload, left) = payload(shared, request, query.timeout).await?;
-    let options = QueryOptions { read: query.read, timeout: Some(left), headers };
-    let reply = shared.cluster.query(query.target, &name, payload, options).await?;
+    let options = QueryOptions {
+        read: query.read,
+        timeout: Some(left),
+        headers,
+    };
+    let reply = shared
+        .cluster
+        .query(query.target, &name, payload, options)
+        .await?;
     Ok(respond(shared, reply))
 }
 
 /// Reads the body, and says how much of the caller's time is left after it.
-async fn payload(shared: &Shared, request: Request<Incoming>, timeout: Option<Duration>) -> Result<(Bytes, Duration), Problem> {
+async fn payload(
+    shared: &Shared,
+    request: Request<Incoming>,
+    timeout: Option<Duration>,
+) -> Result<(Bytes, Duration), Problem> {
     let timeout = timeout.unwrap_or(shared.options.timeout);
     let began = clock::now();
     let payload = body::read(request.into_body(), shared.options.max_body, timeout).await?;
     let left = timeout.saturating_sub(clock::now().saturating_duration_since(began));
     if left.is_zero() {
-        let detail = format!("the time of the call, {}, was used up by its body; nothing ran", Span(timeout));
+        let detail = format!(
+            "the time of the call, {}, was used up by its body; nothing ran",
+            Span(timeout)
+        );
         return Err(CallError::host(CallErrorKind::Timeout, detail).into());
     }
     Ok((payload, left))
@@ -63,7 +100,9 @@ fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, String)>, Problem> {
     for (name, value) in headers {
         let text = name.as_str();
         if text.starts_with("x-") || PASSED_ON.contains(&text) {
-            let value = std::str::from_utf8(value.as_bytes()).map_err(|_| Problem::invalid(format!("the value of the header `{name}` is not UTF-8")))?;
+            let value = std::str::from_utf8(value.as_bytes()).map_err(|_| {
+                Problem::invalid(format!("the value of the header `{name}` is not UTF-8"))
+            })?;
             passed.push((text.to_owned(), value.to_owned()));
         }
     }
@@ -73,7 +112,10 @@ fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, String)>, Problem> {
 fn respond(shared: &Shared, reply: CallReply) -> Response<Full<Bytes>> {
     let octets = HeaderValue::from_static("application/octet-stream");
     // A guest may say anything; what cannot be a header is no media type either.
-    let content = reply.content_type.and_then(|content| HeaderValue::try_from(content).ok()).unwrap_or(octets);
+    let content = reply
+        .content_type
+        .and_then(|content| HeaderValue::try_from(content).ok())
+        .unwrap_or(octets);
     let mut response = Response::new(Full::new(reply.payload));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content);
@@ -81,8 +123,14 @@ fn respond(shared: &Shared, reply: CallReply) -> Response<Full<Bytes>> {
     headers.insert(SHARD, reply.shard.into());
     headers.insert(SEQ, reply.seq.into());
     headers.insert(REVISION, reply.revision.into());
-    let own = shared.node.as_ref().filter(|_| reply.node == *shared.cluster.node());
-    if let Some(node) = own.cloned().or_else(|| HeaderValue::from_str(&reply.node).ok()) {
+    let own = shared
+        .node
+        .as_ref()
+        .filter(|_| reply.node == *shared.cluster.node());
+    if let Some(node) = own
+        .cloned()
+        .or_else(|| HeaderValue::from_str(&reply.node).ok())
+    {
         headers.insert(NODE, node);
     }
     response
@@ -95,17 +143,37 @@ mod tests {
     #[test]
     fn a_guest_gets_the_headers_meant_for_it() {
         let mut headers = HeaderMap::new();
-        for (name, value) in [("x-user", "ann"), ("accept", "text/plain"), ("authorization", "secret"), ("cookie", "c"), ("traceparent", "00-1")] {
+        for (name, value) in [
+            ("x-user", "ann"),
+            ("accept", "text/plain"),
+            ("authorization", "secret"),
+            ("cookie", "c"),
+            ("traceparent", "00-1"),
+        ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        headers.append("x-user", HeaderValue::from_bytes("größe".as_bytes()).expect("value"));
+        headers.append(
+            "x-user",
+            HeaderValue::from_bytes("größe".as_bytes()).expect("value"),
+        );
         let mut passed = passed_on(&headers).expect("headers");
         passed.sort();
-        let expected = [("accept", "text/plain"), ("traceparent", "00-1"), ("x-user", "ann"), ("x-user", "größe")];
-        assert_eq!(passed, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let expected = [
+            ("accept", "text/plain"),
+            ("traceparent", "00-1"),
+            ("x-user", "ann"),
+            ("x-user", "größe"),
+        ];
+        assert_eq!(
+            passed,
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
 
         headers.insert("x-bad", HeaderValue::from_bytes(b"\xff").expect("value"));
         let problem = passed_on(&headers).expect_err("refused");
-        assert_eq!(problem.detail, "the value of the header `x-bad` is not UTF-8");
+        assert_eq!(
+            problem.detail,
+            "the value of the header `x-bad` is not UTF-8"
+        );
     }
 }

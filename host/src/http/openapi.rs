@@ -6,7 +6,13 @@ use bytes::Bytes;
 
 /// The document, with this program's version in the place that is left for it.
 pub(super) fn document() -> Bytes {
-    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(TEXT.replacen("\"0.0.0\"", concat!("\"", env!("CARGO_PKG_VERSION"), "\""), 1)));
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+        Bytes::from(TEXT.replacen(
+            "\"0.0.0\"",
+            concat!("\"", env!("CARGO_PKG_VERSION"), "\""),
+            1,
+        ))
+    });
     DOCUMENT.clone()
 }
 
@@ -27,11 +33,20 @@ mod tests {
         assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
         let paths = document["paths"].as_object().expect("paths");
         let documented = paths.iter().flat_map(|(path, item)| {
-            let methods = item.as_object().expect("path item").keys().filter(|key| *key != "parameters");
+            let methods = item
+                .as_object()
+                .expect("path item")
+                .keys()
+                .filter(|key| *key != "parameters");
             methods.map(move |method| format!("{} {path}", method.to_uppercase()))
         });
-        let served = ROUTES.iter().map(|route| format!("{} {}", route.method, route.path));
-        assert_eq!(documented.collect::<BTreeSet<_>>(), served.collect::<BTreeSet<_>>());
+        let served = ROUTES
+            .iter()
+            .map(|route| format!("{} {}", route.method, route.path));
+        assert_eq!(
+            documented.collect::<BTreeSet<_>>(),
+            served.collect::<BTreeSet<_>>()
+        );
         for route in ROUTES {
             let operation = &paths[route.path][route.method.as_str().to_lowercase()];
             assert_eq!(operation["summary"], route.summary, "{}", route.path);
@@ -45,11 +60,18 @@ mod tests {
         collect(&document, &mut references);
         assert!(references.len() > 20, "the walk found only {references:?}");
         for reference in references {
-            let pointer = reference.strip_prefix('#').expect("a reference within the document");
-            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+            let pointer = reference
+                .strip_prefix('#')
+                .expect("a reference within the document");
+            assert!(
+                document.pointer(pointer).is_some(),
+                "{reference} leads nowhere"
+            );
         }
         for (path, item) in document["paths"].as_object().expect("paths") {
-            let Some((_, rest)) = path.split_once('{') else { continue };
+            let Some((_, rest)) = path.split_once('{') else {
+                continue;
+            };
             let (name, _) = rest.split_once('}').expect("a closed brace");
             let text = item.to_string();
             let described = text.contains(&format!("#/components/parameters/{name}\""));

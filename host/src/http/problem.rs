@@ -31,7 +31,7 @@ use ::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::query::Refused;
 use crate::call::{CallError, CallErrorKind, Source};
@@ -40,16 +40,10 @@ use crate::guest::TrapKind;
 /// The longest code of a guest that becomes part of a problem's `type`.
 const CODE_MAX_BYTES: usize = 64;
 
-/// An error as its caller gets it.
-#[derive(Debug, Clone, Serialize)]
+/// An error as its caller gets it. Its `type` and `title` follow from these.
+#[derive(Debug, Clone)]
 pub struct Problem {
-    /// A stable name of the kind of error: `urn:quarry:error:<code>`, for a guest's own `urn:quarry:guest-error:<code>`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The status in words.
-    pub title: &'static str,
     /// The status code.
-    #[serde(serialize_with = "number")]
     pub status: StatusCode,
     /// What happened, for a person.
     pub detail: String,
@@ -60,16 +54,12 @@ pub struct Problem {
     /// Whether the same request may succeed when made again.
     pub retryable: bool,
     /// The shard, where it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<u32>,
     /// The newest write that a guest's error can show.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// The revision that failed, where one ran.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// The methods that a route has, with 405.
-    #[serde(skip)]
     pub allow: Option<&'static str>,
 }
 
@@ -77,8 +67,6 @@ impl Problem {
     /// A failure of the request or the host.
     pub(super) fn host(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self {
-            kind: format!("urn:quarry:error:{code}"),
-            title: title(status),
             status,
             detail: detail.into(),
             code: Cow::Borrowed(code),
@@ -93,7 +81,11 @@ impl Problem {
 
     /// The request is not one.
     pub(super) fn invalid(detail: impl Into<String>) -> Self {
-        Self::host(StatusCode::BAD_REQUEST, CallErrorKind::Invalid.code(), detail)
+        Self::host(
+            StatusCode::BAD_REQUEST,
+            CallErrorKind::Invalid.code(),
+            detail,
+        )
     }
 
     /// Turns it into a response.
@@ -102,7 +94,10 @@ impl Problem {
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(shard) = self.shard {
             headers.insert("quarry-shard", shard.into());
@@ -111,7 +106,10 @@ impl Problem {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         // The host's own refusals pass within about a second; when a guest's does, only the guest knows.
-        let refused = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let refused = matches!(
+            self.status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
         if self.retryable && refused {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -119,17 +117,40 @@ impl Problem {
     }
 }
 
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kind = match self.source {
+            Source::Host | Source::Trap => format!("urn:quarry:error:{}", self.code),
+            Source::Guest if is_plain(&self.code) => {
+                format!("urn:quarry:guest-error:{}", self.code)
+            }
+            Source::Guest => "urn:quarry:guest-error".into(),
+        };
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("type", &kind)?;
+        fields.serialize_entry("title", self.status.canonical_reason().unwrap_or("Error"))?;
+        fields.serialize_entry("status", &self.status.as_u16())?;
+        fields.serialize_entry("detail", &self.detail)?;
+        fields.serialize_entry("code", &self.code)?;
+        fields.serialize_entry("source", &self.source)?;
+        fields.serialize_entry("retryable", &self.retryable)?;
+        if let Some(shard) = self.shard {
+            fields.serialize_entry("shard", &shard)?;
+        }
+        if let Some(seq) = self.seq {
+            fields.serialize_entry("seq", &seq)?;
+        }
+        if let Some(revision) = self.revision {
+            fields.serialize_entry("revision", &revision)?;
+        }
+        fields.end()
+    }
+}
+
 impl From<CallError> for Problem {
     fn from(error: CallError) -> Self {
         let (status, source) = (status_of(&error), error.source());
-        let kind = match source {
-            Source::Host | Source::Trap => format!("urn:quarry:error:{}", error.code),
-            Source::Guest if is_plain(&error.code) => format!("urn:quarry:guest-error:{}", error.code),
-            Source::Guest => "urn:quarry:guest-error".into(),
-        };
         Self {
-            kind,
-            title: title(status),
             status,
             detail: error.message,
             code: Cow::Owned(error.code),
@@ -163,9 +184,11 @@ pub fn status_of(error: &CallError) -> StatusCode {
         CallErrorKind::Trap(kind) => match kind {
             TrapKind::CpuTime | TrapKind::WallTime => StatusCode::GATEWAY_TIMEOUT,
             TrapKind::Instantiate => StatusCode::SERVICE_UNAVAILABLE,
-            TrapKind::Aborted | TrapKind::StackOverflow | TrapKind::Memory | TrapKind::ReplyTooLarge | TrapKind::Host => {
-                StatusCode::INTERNAL_SERVER_ERROR
-            }
+            TrapKind::Aborted
+            | TrapKind::StackOverflow
+            | TrapKind::Memory
+            | TrapKind::ReplyTooLarge
+            | TrapKind::Host => StatusCode::INTERNAL_SERVER_ERROR,
         },
     }
 }
@@ -187,16 +210,6 @@ fn guest_status(code: &str, retryable: bool) -> StatusCode {
 fn is_plain(code: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=CODE_MAX_BYTES).contains(&code.len()) && code.bytes().all(plain)
-}
-
-fn title(status: StatusCode) -> &'static str {
-    status.canonical_reason().unwrap_or("Error")
-}
-
-// Serde gives the field by reference.
-#[expect(clippy::trivially_copy_pass_by_ref)]
-fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u16(status.as_u16())
 }
 
 #[cfg(test)]
@@ -234,13 +247,25 @@ mod tests {
             assert_eq!(got["source"], source, "{kind:?}");
             assert_eq!(got["retryable"], retryable, "{kind:?}");
             assert_eq!(got["code"], kind.code(), "{kind:?}");
-            assert_eq!(got["type"], format!("urn:quarry:error:{}", kind.code()), "{kind:?}");
-            assert_eq!((&got["detail"], &got["shard"]), (&"because".into(), &3.into()), "{kind:?}");
+            assert_eq!(
+                got["type"],
+                format!("urn:quarry:error:{}", kind.code()),
+                "{kind:?}"
+            );
+            assert_eq!(
+                (&got["detail"], &got["shard"]),
+                (&"because".into(), &3.into()),
+                "{kind:?}"
+            );
             assert!(got.get("seq").is_none());
             let response = problem.respond();
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
             assert_eq!(response.headers()["quarry-shard"], "3");
-            assert_eq!(response.headers().contains_key(RETRY_AFTER), retryable, "{kind:?}");
+            assert_eq!(
+                response.headers().contains_key(RETRY_AFTER),
+                retryable,
+                "{kind:?}"
+            );
         }
         let trap = Problem::from(CallError::trap(&Trap::new(TrapKind::Aborted, "panicked")));
         assert_eq!(trap.code, "guest-trap");
@@ -250,23 +275,60 @@ mod tests {
     fn errors_of_a_guest() {
         for (code, retryable, status, kind) in [
             ("not-found", false, 404, "urn:quarry:guest-error:not-found"),
-            ("unknown-method", false, 404, "urn:quarry:guest-error:unknown-method"),
+            (
+                "unknown-method",
+                false,
+                404,
+                "urn:quarry:guest-error:unknown-method",
+            ),
             ("forbidden", false, 403, "urn:quarry:guest-error:forbidden"),
             ("conflict", true, 409, "urn:quarry:guest-error:conflict"),
-            ("already-exists", false, 409, "urn:quarry:guest-error:already-exists"),
+            (
+                "already-exists",
+                false,
+                409,
+                "urn:quarry:guest-error:already-exists",
+            ),
             ("limit", false, 413, "urn:quarry:guest-error:limit"),
-            ("invalid-json", false, 400, "urn:quarry:guest-error:invalid-json"),
-            ("unavailable", true, 503, "urn:quarry:guest-error:unavailable"),
+            (
+                "invalid-json",
+                false,
+                400,
+                "urn:quarry:guest-error:invalid-json",
+            ),
+            (
+                "unavailable",
+                true,
+                503,
+                "urn:quarry:guest-error:unavailable",
+            ),
             ("internal", false, 500, "urn:quarry:guest-error:internal"),
-            ("insufficient-funds", false, 422, "urn:quarry:guest-error:insufficient-funds"),
+            (
+                "insufficient-funds",
+                false,
+                422,
+                "urn:quarry:guest-error:insufficient-funds",
+            ),
             ("timeout", false, 422, "urn:quarry:guest-error:timeout"),
             ("", false, 422, "urn:quarry:guest-error"),
             ("Not A Code\r\n", false, 422, "urn:quarry:guest-error"),
         ] {
-            let error = GuestError { code: code.into(), message: "m".into(), retryable };
+            let error = GuestError {
+                code: code.into(),
+                message: "m".into(),
+                retryable,
+            };
             let got = json(&Problem::from(CallError::guest(error)));
-            assert_eq!((&got["status"], &got["type"]), (&status.into(), &kind.into()), "{code}");
-            assert_eq!((&got["source"], &got["code"]), (&"guest".into(), &code.into()), "{code}");
+            assert_eq!(
+                (&got["status"], &got["type"]),
+                (&status.into(), &kind.into()),
+                "{code}"
+            );
+            assert_eq!(
+                (&got["source"], &got["code"]),
+                (&"guest".into(), &code.into()),
+                "{code}"
+            );
         }
     }
 }

@@ -50,8 +50,19 @@ impl CallQuery {
         Ok(Self {
             target: fields.target()?,
             timeout: fields.timeout(most)?,
-            durability: fields.choice("durability", &[("durable", Durability::Durable), ("applied", Durability::Applied)])?,
-            read: fields.choice("read", &[("applied", Read::Applied), ("durable", Read::Durable)])?.unwrap_or_default(),
+            durability: fields.choice(
+                "durability",
+                &[
+                    ("durable", Durability::Durable),
+                    ("applied", Durability::Applied),
+                ],
+            )?,
+            read: fields
+                .choice(
+                    "read",
+                    &[("applied", Read::Applied), ("durable", Read::Durable)],
+                )?
+                .unwrap_or_default(),
         })
     }
 }
@@ -62,26 +73,37 @@ pub(super) fn method(path: &str) -> Result<String, Refused> {
     let decoded = decode(path, "the method")?;
     let bytes = decoded.len();
     if bytes == 0 {
-        return Err(Refused::new("the path has no method: write /v1/call/METHOD or /v1/query/METHOD"));
+        return Err(Refused::new(
+            "the path has no method: write /v1/call/METHOD or /v1/query/METHOD",
+        ));
     }
     if bytes > METHOD_MAX_BYTES {
-        return Err(Refused::new(format!("the method has {bytes} bytes; at most {METHOD_MAX_BYTES} are allowed")));
+        return Err(Refused::new(format!(
+            "the method has {bytes} bytes; at most {METHOD_MAX_BYTES} are allowed"
+        )));
     }
-    let name = String::from_utf8(decoded.into_owned()).map_err(|_| Refused::new(format!("the method `{}` is not UTF-8", short(path))))?;
+    let name = String::from_utf8(decoded.into_owned())
+        .map_err(|_| Refused::new(format!("the method `{}` is not UTF-8", short(path))))?;
     if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(Refused::new(format!("the method `{}` has a space or a control character", short(path))));
+        return Err(Refused::new(format!(
+            "the method `{}` has a space or a control character",
+            short(path)
+        )));
     }
     Ok(name)
 }
 
 /// A shard's number.
 pub(super) fn shard(text: &str) -> Result<u32, Refused> {
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        if let Ok(shard) = text.parse() {
-            return Ok(shard);
-        }
+    // `parse` alone would take a sign.
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if let Some(shard) = digits.then(|| text.parse().ok()).flatten() {
+        return Ok(shard);
     }
-    Err(Refused::new(format!("`{}` is not the number of a shard: write 0 to one less than the number of shards", short(text))))
+    Err(Refused::new(format!(
+        "`{}` is not the number of a shard: write 0 to one less than the number of shards",
+        short(text)
+    )))
 }
 
 /// Refuses all parameters.
@@ -102,8 +124,15 @@ pub(super) fn timeout(query: &str, most: Duration) -> Result<Option<Duration>, R
 /// The parameters of `GET /v1/shards/{shard}/durable`.
 pub(super) fn durable(query: &str, most: Duration) -> Result<(u64, Option<Duration>), Refused> {
     let mut fields = Fields::parse(query, &["seq", "timeout"])?;
-    let text = fields.text("seq")?.ok_or_else(|| Refused::new("`seq` is missing: give the `quarry-seq` of a reply"))?;
-    let seq = text.parse().map_err(|_| Refused::new(format!("seq=`{}` is not a sequence number: write a whole number, as `quarry-seq` has it", short(&text))))?;
+    let text = fields
+        .text("seq")?
+        .ok_or_else(|| Refused::new("`seq` is missing: give the `quarry-seq` of a reply"))?;
+    let seq = text.parse().map_err(|_| {
+        Refused::new(format!(
+            "seq=`{}` is not a sequence number: write a whole number, as `quarry-seq` has it",
+            short(&text)
+        ))
+    })?;
     Ok((seq, fields.timeout(most)?))
 }
 
@@ -116,11 +145,20 @@ impl<'a> Fields<'a> {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let Some(known) = valid.iter().find(|known| **known == name) else {
-                let valid = if valid.is_empty() { "this route has none".into() } else { format!("valid are {}", valid.join(", ")) };
-                return Err(Refused::new(format!("there is no parameter `{}`; {valid}", short(name))));
+                let valid = if valid.is_empty() {
+                    "this route has none".into()
+                } else {
+                    format!("valid are {}", valid.join(", "))
+                };
+                return Err(Refused::new(format!(
+                    "there is no parameter `{}`; {valid}",
+                    short(name)
+                )));
             };
             if found.iter().any(|(name, _)| name == known) {
-                return Err(Refused::new(format!("the parameter `{known}` is given more than once")));
+                return Err(Refused::new(format!(
+                    "the parameter `{known}` is given more than once"
+                )));
             }
             found.push((known, value));
         }
@@ -133,44 +171,83 @@ impl<'a> Fields<'a> {
     }
 
     fn text(&mut self, name: &'static str) -> Result<Option<String>, Refused> {
-        let Some(value) = self.take(name) else { return Ok(None) };
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
         let bytes = decode_form(value, name)?;
-        let text = String::from_utf8(bytes.into_owned()).map_err(|_| Refused::new(format!("{name}=`{}` is not UTF-8", short(value))))?;
+        let text = String::from_utf8(bytes.into_owned())
+            .map_err(|_| Refused::new(format!("{name}=`{}` is not UTF-8", short(value))))?;
         Ok(Some(text))
     }
 
     fn target(&mut self) -> Result<Target, Refused> {
-        match (self.take("key"), self.take("key_base64"), self.take("shard")) {
-            (Some(key), None, None) => Ok(Target::Key(routing_key(Bytes::copy_from_slice(&decode_form(key, "key")?))?)),
-            (None, Some(key), None) => Ok(Target::Key(routing_key(base64(&decode_form(key, "key_base64")?)?.into())?)),
+        match (
+            self.take("key"),
+            self.take("key_base64"),
+            self.take("shard"),
+        ) {
+            (Some(key), None, None) => Ok(Target::Key(routing_key(Bytes::copy_from_slice(
+                &decode_form(key, "key")?,
+            ))?)),
+            (None, Some(key), None) => Ok(Target::Key(routing_key(
+                base64(&decode_form(key, "key_base64")?)?.into(),
+            )?)),
             (None, None, Some(text)) => Ok(Target::Shard(shard(text)?)),
-            (None, None, None) => Err(Refused::new("say where it goes: `key`, `key_base64` or `shard` is missing")),
-            _ => Err(Refused::new("give only one of `key`, `key_base64` and `shard`")),
+            (None, None, None) => Err(Refused::new(
+                "say where it goes: `key`, `key_base64` or `shard` is missing",
+            )),
+            _ => Err(Refused::new(
+                "give only one of `key`, `key_base64` and `shard`",
+            )),
         }
     }
 
     fn timeout(&mut self, most: Duration) -> Result<Option<Duration>, Refused> {
-        let Some(text) = self.text("timeout")? else { return Ok(None) };
-        let timeout = text.parse::<Span>().map_err(|error| Refused::new(format!("timeout: {error}")))?.0;
+        let Some(text) = self.text("timeout")? else {
+            return Ok(None);
+        };
+        let timeout = text
+            .parse::<Span>()
+            .map_err(|error| Refused::new(format!("timeout: {error}")))?
+            .0;
         if timeout < Duration::from_millis(1) || timeout > most {
-            return Err(Refused::new(format!("timeout={} is not within 1ms and {} (`call.max_timeout`)", short(&text), Span(most))));
+            return Err(Refused::new(format!(
+                "timeout={} is not within 1ms and {} (`call.max_timeout`)",
+                short(&text),
+                Span(most)
+            )));
         }
         Ok(Some(timeout))
     }
 
-    fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Result<Option<T>, Refused> {
-        let Some(text) = self.take(name) else { return Ok(None) };
+    fn choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>, Refused> {
+        let Some(text) = self.take(name) else {
+            return Ok(None);
+        };
         let found = choices.iter().find(|(choice, _)| *choice == text);
         found.map(|(_, value)| Some(*value)).ok_or_else(|| {
-            let valid: Vec<_> = choices.iter().map(|(choice, _)| format!("`{choice}`")).collect();
-            Refused::new(format!("{name}=`{}` is not one of {}", short(text), valid.join(" and ")))
+            let valid: Vec<_> = choices
+                .iter()
+                .map(|(choice, _)| format!("`{choice}`"))
+                .collect();
+            Refused::new(format!(
+                "{name}=`{}` is not one of {}",
+                short(text),
+                valid.join(" and ")
+            ))
         })
     }
 }
 
 fn routing_key(key: Bytes) -> Result<Bytes, Refused> {
     if key.is_empty() {
-        return Err(Refused::new("the key is empty; to call a shard without a key, give `shard`"));
+        return Err(Refused::new(
+            "the key is empty; to call a shard without a key, give `shard`",
+        ));
     }
     Ok(key)
 }
@@ -187,7 +264,10 @@ fn decode_form<'a>(text: &'a str, what: &str) -> Result<Cow<'a, [u8]>, Refused> 
 
 fn percent<'a>(text: &'a str, what: &str, plus: u8) -> Result<Cow<'a, [u8]>, Refused> {
     let bytes = text.as_bytes();
-    if !bytes.iter().any(|b| *b == b'%' || (*b == b'+' && plus != b'+')) {
+    if !bytes
+        .iter()
+        .any(|b| *b == b'%' || (*b == b'+' && plus != b'+'))
+    {
         return Ok(Cow::Borrowed(bytes));
     }
     let mut out = Vec::with_capacity(bytes.len());
@@ -203,7 +283,9 @@ fn percent<'a>(text: &'a str, what: &str, plus: u8) -> Result<Cow<'a, [u8]>, Ref
                 };
                 let Some((high, low)) = value else {
                     let at = bytes.len() - tail.len() - 1;
-                    return Err(Refused::new(format!("{what}: the % at byte {at} is not followed by two hex digits; a percent sign is written %25")));
+                    return Err(Refused::new(format!(
+                        "{what}: the % at byte {at} is not followed by two hex digits; a percent sign is written %25"
+                    )));
                 };
                 out.push(high << 4 | low);
                 rest = &tail[2..];
@@ -215,15 +297,27 @@ fn percent<'a>(text: &'a str, what: &str, plus: u8) -> Result<Cow<'a, [u8]>, Ref
 }
 
 fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    char::from(digit)
+        .to_digit(16)
+        .and_then(|value| u8::try_from(value).ok())
 }
 
 /// Base64 in the standard or the URL alphabet, with or without padding. A space counts as the `+` that it was before decoding.
 fn base64(text: &[u8]) -> Result<Vec<u8>, Refused> {
-    let padding = text.iter().rev().take(2).take_while(|b| **b == b'=').count();
+    let padding = text
+        .iter()
+        .rev()
+        .take(2)
+        .take_while(|b| **b == b'=')
+        .count();
     let digits = &text[..text.len() - padding];
-    let refused = || Refused::new(format!("key_base64=`{}` is not base64", short(&String::from_utf8_lossy(text))));
-    if digits.len() % 4 == 1 || (padding > 0 && text.len() % 4 != 0) {
+    let refused = || {
+        Refused::new(format!(
+            "key_base64=`{}` is not base64",
+            short(&String::from_utf8_lossy(text))
+        ))
+    };
+    if digits.len() % 4 == 1 || (padding > 0 && !text.len().is_multiple_of(4)) {
         return Err(refused());
     }
     let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
@@ -272,7 +366,12 @@ mod tests {
         let key = |key: &[u8]| Target::Key(Bytes::copy_from_slice(key));
         for (query, target, durability, timeout) in [
             ("key=a", key(b"a"), None, None),
-            ("key=user%2F1&durability=applied", key(b"user/1"), Some(Durability::Applied), None),
+            (
+                "key=user%2F1&durability=applied",
+                key(b"user/1"),
+                Some(Durability::Applied),
+                None,
+            ),
             ("key=a+b%2Bc", key(b"a b+c"), None, None),
             ("key=%00%ff", key(b"\x00\xff"), None, None),
             ("key_base64=AP8", key(b"\x00\xff"), None, None),
@@ -280,9 +379,19 @@ mod tests {
             ("key_base64=-_-_", key(b"\xfb\xff\xbf"), None, None),
             ("key_base64=+/+/", key(b"\xfb\xff\xbf"), None, None),
             ("shard=0&timeout=500ms", Target::Shard(0), None, Some(500)),
-            ("&shard=4294967295&&timeout=5s&durability=durable", Target::Shard(u32::MAX), Some(Durability::Durable), Some(5000)),
+            (
+                "&shard=4294967295&&timeout=5s&durability=durable",
+                Target::Shard(u32::MAX),
+                Some(Durability::Durable),
+                Some(5000),
+            ),
         ] {
-            let expected = CallQuery { target, durability, read: Read::Applied, timeout: timeout.map(Duration::from_millis) };
+            let expected = CallQuery {
+                target,
+                durability,
+                read: Read::Applied,
+                timeout: timeout.map(Duration::from_millis),
+            };
             assert_eq!(CallQuery::call(query, MOST), Ok(expected), "{query}");
         }
         let read = CallQuery::query("shard=1&read=durable", MOST).map(|query| query.read);
@@ -310,31 +419,69 @@ mod tests {
             ("shard=", "`` is not the number of a shard"),
             ("shard=-1", "`-1` is not the number of a shard"),
             ("shard=+1", "`+1` is not the number of a shard"),
-            ("shard=4294967296", "`4294967296` is not the number of a shard"),
+            (
+                "shard=4294967296",
+                "`4294967296` is not the number of a shard",
+            ),
             ("shard=1.0", "`1.0`"),
-            ("shard=1&durability=eventual", "durability=`eventual` is not one of `durable` and `applied`"),
+            (
+                "shard=1&durability=eventual",
+                "durability=`eventual` is not one of `durable` and `applied`",
+            ),
             ("shard=1&durability=", "durability=`` is not one of"),
             ("shard=1&timeout=5", "timeout: \"5\" is not a duration"),
             ("shard=1&timeout=0s", "timeout=0s is not within 1ms and 10m"),
-            ("shard=1&timeout=601s", "timeout=601s is not within 1ms and 10m (`call.max_timeout`)"),
+            (
+                "shard=1&timeout=601s",
+                "timeout=601s is not within 1ms and 10m (`call.max_timeout`)",
+            ),
             ("shard=1&timeout=%ff", "timeout=`%ff` is not UTF-8"),
-            ("shard=1&read=durable", "there is no parameter `read`; valid are key, key_base64, shard, durability, timeout"),
+            (
+                "shard=1&read=durable",
+                "there is no parameter `read`; valid are key, key_base64, shard, durability, timeout",
+            ),
             ("Shard=1", "there is no parameter `Shard`"),
         ] {
             let refused = CallQuery::call(query, MOST).expect_err(query).to_string();
             assert!(refused.contains(part), "{query}: {refused}");
         }
-        assert_eq!(none("a=1").expect_err("refused").to_string(), "there is no parameter `a`; this route has none");
-        assert!(durable("timeout=1s", MOST).expect_err("refused").to_string().contains("`seq` is missing"));
-        assert!(durable("seq=x", MOST).expect_err("refused").to_string().contains("seq=`x`"));
-        assert_eq!(durable("seq=18446744073709551615&timeout=1s", MOST), Ok((u64::MAX, Some(Duration::from_secs(1)))));
-        let long = CallQuery::call(&"x".repeat(10_000), MOST).expect_err("refused").to_string();
-        assert!(long.len() < 300, "a message does not repeat all of a hostile text");
+        assert_eq!(
+            none("a=1").expect_err("refused").to_string(),
+            "there is no parameter `a`; this route has none"
+        );
+        assert!(
+            durable("timeout=1s", MOST)
+                .expect_err("refused")
+                .to_string()
+                .contains("`seq` is missing")
+        );
+        assert!(
+            durable("seq=x", MOST)
+                .expect_err("refused")
+                .to_string()
+                .contains("seq=`x`")
+        );
+        assert_eq!(
+            durable("seq=18446744073709551615&timeout=1s", MOST),
+            Ok((u64::MAX, Some(Duration::from_secs(1))))
+        );
+        let long = CallQuery::call(&"x".repeat(10_000), MOST)
+            .expect_err("refused")
+            .to_string();
+        assert!(
+            long.len() < 300,
+            "a message does not repeat all of a hostile text"
+        );
     }
 
     #[test]
     fn methods() {
-        for (path, name) in [("put", "put"), ("main/put", "main/put"), ("gr%C3%B6%C3%9Fe", "größe"), ("a+b", "a+b")] {
+        for (path, name) in [
+            ("put", "put"),
+            ("main/put", "main/put"),
+            ("gr%C3%B6%C3%9Fe", "größe"),
+            ("a+b", "a+b"),
+        ] {
             assert_eq!(method(path).as_deref(), Ok(name));
         }
         let long = "m".repeat(METHOD_MAX_BYTES);

@@ -44,24 +44,94 @@ enum Action {
 
 /// Every route, the hot ones first.
 pub const ROUTES: &[Route] = &[
-    route(Method::POST, "/v1/call/{method}", Action::Call, "Call a method of a shard's guest"),
-    route(Method::POST, "/v1/query/{method}", Action::Query, "Run a read-only query of a shard's guest"),
+    route(
+        Method::POST,
+        "/v1/call/{method}",
+        Action::Call,
+        "Call a method of a shard's guest",
+    ),
+    route(
+        Method::POST,
+        "/v1/query/{method}",
+        Action::Query,
+        "Run a read-only query of a shard's guest",
+    ),
     route(Method::GET, "/", Action::Index, "List the routes"),
-    route(Method::GET, "/health", Action::Health, "Whether this process answers"),
-    route(Method::GET, "/ready", Action::Ready, "Whether every shard runs, and why not"),
-    route(Method::GET, "/metrics", Action::Metrics, "Metrics in Prometheus' text format"),
-    route(Method::GET, "/openapi.json", Action::OpenApi, "This API as an OpenAPI document"),
-    route(Method::GET, "/v1/status", Action::Status, "How the cluster is, shard by shard"),
-    route(Method::GET, "/v1/assignments", Action::Assignments, "Where every shard is"),
-    route(Method::GET, "/v1/lookup", Action::Lookup, "Where the shard of a key is"),
-    route(Method::GET, "/v1/shards/{shard}", Action::Shard, "How a shard is"),
-    route(Method::POST, "/v1/shards/{shard}/restart", Action::Restart, "Restart a shard; heals a quarantine"),
-    route(Method::GET, "/v1/shards/{shard}/durable-seq", Action::DurableSeq, "Up to which write everything is durable"),
-    route(Method::GET, "/v1/shards/{shard}/durable", Action::Durable, "Wait until a write is durable"),
+    route(
+        Method::GET,
+        "/health",
+        Action::Health,
+        "Whether this process answers",
+    ),
+    route(
+        Method::GET,
+        "/ready",
+        Action::Ready,
+        "Whether every shard runs, and why not",
+    ),
+    route(
+        Method::GET,
+        "/metrics",
+        Action::Metrics,
+        "Metrics in Prometheus' text format",
+    ),
+    route(
+        Method::GET,
+        "/openapi.json",
+        Action::OpenApi,
+        "This API as an OpenAPI document",
+    ),
+    route(
+        Method::GET,
+        "/v1/status",
+        Action::Status,
+        "How the cluster is, shard by shard",
+    ),
+    route(
+        Method::GET,
+        "/v1/assignments",
+        Action::Assignments,
+        "Where every shard is",
+    ),
+    route(
+        Method::GET,
+        "/v1/lookup",
+        Action::Lookup,
+        "Where the shard of a key is",
+    ),
+    route(
+        Method::GET,
+        "/v1/shards/{shard}",
+        Action::Shard,
+        "How a shard is",
+    ),
+    route(
+        Method::POST,
+        "/v1/shards/{shard}/restart",
+        Action::Restart,
+        "Restart a shard; heals a quarantine",
+    ),
+    route(
+        Method::GET,
+        "/v1/shards/{shard}/durable-seq",
+        Action::DurableSeq,
+        "Up to which write everything is durable",
+    ),
+    route(
+        Method::GET,
+        "/v1/shards/{shard}/durable",
+        Action::Durable,
+        "Wait until a write is durable",
+    ),
 ];
 
 const fn route(method: Method, path: &'static str, action: Action, summary: &'static str) -> Route {
-    Route { method, path, summary, action }
+    Route {
+        method,
+        path,
+        summary,
+        action,
+    }
 }
 
 impl Route {
@@ -95,7 +165,11 @@ fn find<'p>(method: &Method, path: &'p str) -> Found<'p> {
                 return Found::Route(index, parameter);
             }
             // No path has routes of two methods; a test holds it to that.
-            allow = Some(if route.method == Method::GET { "GET, HEAD, OPTIONS" } else { "POST, OPTIONS" });
+            allow = Some(if route.method == Method::GET {
+                "GET, HEAD, OPTIONS"
+            } else {
+                "POST, OPTIONS"
+            });
         }
     }
     allow.map_or(Found::Nothing, Found::OtherMethod)
@@ -109,16 +183,36 @@ pub(super) async fn answer(shared: &Shared, request: Request<Incoming>) -> Respo
     let (route, outcome) = match check(&request, &shared.options) {
         Err(problem) => (ROUTES.len(), Err(problem)),
         Ok(()) => match find(request.method(), uri.path()) {
-            Found::Route(index, parameter) => (index, act(shared, ROUTES[index].action, parameter, uri.query().unwrap_or(""), request).await),
-            Found::OtherMethod(allow) if *request.method() == Method::OPTIONS => (ROUTES.len(), Ok(options(allow))),
-            Found::OtherMethod(allow) => (ROUTES.len(), Err(not_allowed(request.method(), uri.path(), allow))),
-            Found::Nothing if *request.method() == Method::OPTIONS && uri.path() == "*" => (ROUTES.len(), Ok(options("GET, HEAD, POST, OPTIONS"))),
+            Found::Route(index, parameter) => (
+                index,
+                act(
+                    shared,
+                    ROUTES[index].action,
+                    parameter,
+                    uri.query().unwrap_or(""),
+                    request,
+                )
+                .await,
+            ),
+            Found::OtherMethod(allow) if *request.method() == Method::OPTIONS => {
+                (ROUTES.len(), Ok(options(allow)))
+            }
+            Found::OtherMethod(allow) => (
+                ROUTES.len(),
+                Err(not_allowed(request.method(), uri.path(), allow)),
+            ),
+            Found::Nothing if *request.method() == Method::OPTIONS && uri.path() == "*" => {
+                (ROUTES.len(), Ok(options("GET, HEAD, POST, OPTIONS")))
+            }
             Found::Nothing => (ROUTES.len(), Err(not_found(uri.path()))),
         },
     };
     let mut response = outcome.unwrap_or_else(Problem::respond);
     if let Some(node) = &shared.node {
-        response.headers_mut().entry("quarry-node").or_insert_with(|| node.clone());
+        response
+            .headers_mut()
+            .entry("quarry-node")
+            .or_insert_with(|| node.clone());
     }
     if head {
         let length = response.body().size_hint().exact().unwrap_or(0);
@@ -129,7 +223,13 @@ pub(super) async fn answer(shared: &Shared, request: Request<Incoming>) -> Respo
     response
 }
 
-async fn act(shared: &Shared, action: Action, parameter: &str, query: &str, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Problem> {
+async fn act(
+    shared: &Shared,
+    action: Action,
+    parameter: &str,
+    query: &str,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Problem> {
     match action {
         Action::Call => calls::call(shared, parameter, query, request).await,
         Action::Query => calls::query(shared, parameter, query, request).await,
@@ -151,20 +251,46 @@ async fn act(shared: &Shared, action: Action, parameter: &str, query: &str, requ
 /// Checks what every request is bound to.
 fn check<B>(request: &Request<B>, options: &HttpOptions) -> Result<(), Problem> {
     let most = options.max_header;
-    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or(0, |path| path.as_str().len());
     if path > most {
-        let detail = format!("the path and query have {path} bytes; at most {} are allowed (`http.max_header`)", Size(most as u64));
-        return Err(Problem::host(StatusCode::URI_TOO_LONG, "uri-too-long", detail));
+        let detail = format!(
+            "the path and query have {path} bytes; at most {} are allowed (`http.max_header`)",
+            Size(most as u64)
+        );
+        return Err(Problem::host(
+            StatusCode::URI_TOO_LONG,
+            "uri-too-long",
+            detail,
+        ));
     }
     let fields = request.headers().len();
     if fields > HEADERS_MAX {
-        let detail = format!("the request has {fields} header fields; at most {HEADERS_MAX} are allowed");
-        return Err(Problem::host(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-large", detail));
+        let detail =
+            format!("the request has {fields} header fields; at most {HEADERS_MAX} are allowed");
+        return Err(Problem::host(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers-too-large",
+            detail,
+        ));
     }
-    let bytes: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let bytes: usize = request
+        .headers()
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
     if bytes > most {
-        let detail = format!("the headers have {bytes} bytes; at most {} are allowed (`http.max_header`)", Size(most as u64));
-        return Err(Problem::host(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-large", detail));
+        let detail = format!(
+            "the headers have {bytes} bytes; at most {} are allowed (`http.max_header`)",
+            Size(most as u64)
+        );
+        return Err(Problem::host(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "headers-too-large",
+            detail,
+        ));
     }
     Ok(())
 }
@@ -172,35 +298,53 @@ fn check<B>(request: &Request<B>, options: &HttpOptions) -> Result<(), Problem> 
 fn options(allow: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allow));
     response
 }
 
 fn not_allowed(method: &Method, path: &str, allow: &'static str) -> Problem {
     let path: String = path.chars().take(64).collect();
     let detail = format!("{path} does not answer {method}; it answers {allow}");
-    Problem { allow: Some(allow), ..Problem::host(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail) }
+    Problem {
+        allow: Some(allow),
+        ..Problem::host(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
+    }
 }
 
 fn not_found(path: &str) -> Problem {
     let path: String = path.chars().take(64).collect();
-    Problem::host(StatusCode::NOT_FOUND, "not-found", format!("there is no route {path}; GET / lists the routes"))
+    Problem::host(
+        StatusCode::NOT_FOUND,
+        "not-found",
+        format!("there is no route {path}; GET / lists the routes"),
+    )
 }
 
 /// Status codes that have a counter of their own.
-const STATUSES: [u16; 19] = [200, 204, 400, 403, 404, 405, 408, 409, 413, 414, 422, 429, 431, 500, 501, 502, 503, 504, 0];
+const STATUSES: [u16; 19] = [
+    200, 204, 400, 403, 404, 405, 408, 409, 413, 414, 422, 429, 431, 500, 501, 502, 503, 504, 0,
+];
 
 /// The counters of requests, each made when it is first needed.
 pub(super) struct Counts(Box<[[OnceLock<::metrics::Counter>; STATUSES.len()]]>);
 
 impl Counts {
     pub(super) fn new() -> Self {
-        Self((0..=ROUTES.len()).map(|_| [const { OnceLock::new() }; STATUSES.len()]).collect())
+        Self(
+            (0..=ROUTES.len())
+                .map(|_| [const { OnceLock::new() }; STATUSES.len()])
+                .collect(),
+        )
     }
 
     fn count(&self, route: usize, status: StatusCode) {
         let status = status.as_u16();
-        let place = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
+        let place = STATUSES
+            .iter()
+            .position(|known| *known == status)
+            .unwrap_or(STATUSES.len() - 1);
         let counter = self.0[route][place].get_or_init(|| {
             let name = ROUTES.get(route).map_or("none", |route| route.path);
             metrics::http_requests(name, STATUSES[place])
@@ -231,9 +375,17 @@ mod tests {
             (&Method::HEAD, "/health", "/health "),
             (get, "/v1/shards/3", "/v1/shards/{shard} 3"),
             (get, "/v1/shards/3/durable", "/v1/shards/{shard}/durable 3"),
-            (get, "/v1/shards/3/durable-seq", "/v1/shards/{shard}/durable-seq 3"),
+            (
+                get,
+                "/v1/shards/3/durable-seq",
+                "/v1/shards/{shard}/durable-seq 3",
+            ),
             (post, "/v1/shards/3/restart", "/v1/shards/{shard}/restart 3"),
-            (get, "/v1/shards/3/restart", "OtherMethod(\"POST, OPTIONS\")"),
+            (
+                get,
+                "/v1/shards/3/restart",
+                "OtherMethod(\"POST, OPTIONS\")",
+            ),
             (get, "/v1/call/put", "OtherMethod(\"POST, OPTIONS\")"),
             (post, "/health", "OtherMethod(\"GET, HEAD, OPTIONS\")"),
             (post, "/v1/call", "Nothing"),
@@ -255,7 +407,10 @@ mod tests {
 
     #[test]
     fn what_is_over_a_limit_is_named() {
-        let options = HttpOptions { max_header: 1000, ..HttpOptions::from(&crate::config::Config::default()) };
+        let options = HttpOptions {
+            max_header: 1000,
+            ..HttpOptions::from(&crate::config::Config::default())
+        };
         let request = |path: &str, fields: usize, bytes: usize| {
             let mut request = Request::builder().uri(path);
             for field in 0..fields {
@@ -265,9 +420,17 @@ mod tests {
         };
         assert!(check(&request("/", 2, 400), &options).is_ok());
         for (request, status, part) in [
-            (request(&format!("/{}", "p".repeat(1000)), 0, 0), 414, "1001 bytes; at most 1000B are allowed (`http.max_header`)"),
+            (
+                request(&format!("/{}", "p".repeat(1000)), 0, 0),
+                414,
+                "1001 bytes; at most 1000B are allowed (`http.max_header`)",
+            ),
             (request("/", 65, 1), 431, "65 header fields; at most 64"),
-            (request("/", 1, 1000), 431, "1003 bytes; at most 1000B are allowed (`http.max_header`)"),
+            (
+                request("/", 1, 1000),
+                431,
+                "1003 bytes; at most 1000B are allowed (`http.max_header`)",
+            ),
         ] {
             let problem = check(&request, &options).expect_err(part);
             assert_eq!(problem.status.as_u16(), status);

@@ -42,12 +42,14 @@ pub(super) fn health(shared: &Shared, query: &str) -> Answer {
     query::none(query)?;
     let up = clock::now().saturating_duration_since(shared.started);
     let up_ms = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
-    Ok(reply(&json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "node": **shared.cluster.node(), "up_ms": up_ms})))
+    Ok(reply(
+        &json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "node": **shared.cluster.node(), "up_ms": up_ms}),
+    ))
 }
 
 pub(super) async fn ready(shared: &Shared, query: &str) -> Answer {
     query::none(query)?;
-    if shared.draining.load(Ordering::Acquire) {
+    if shared.stopping.load(Ordering::Acquire) {
         return Err(not_ready("this node is stopping".into()));
     }
     if shared.cluster.ready() {
@@ -71,16 +73,39 @@ fn reasons(status: &ClusterStatus) -> Vec<String> {
     let mut reasons = Vec::new();
     match status.probe.status {
         ProbeStatus::Pending | ProbeStatus::Failed => {
-            let why = status.probe.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-            let what = if status.probe.status == ProbeStatus::Failed { "failed" } else { "has not passed yet" };
-            reasons.push(format!("the probe of the store {} {what}{why}", status.store));
+            let why = status
+                .probe
+                .last_error
+                .as_ref()
+                .map(|error| format!(": {error}"))
+                .unwrap_or_default();
+            let what = if status.probe.status == ProbeStatus::Failed {
+                "failed"
+            } else {
+                "has not passed yet"
+            };
+            reasons.push(format!(
+                "the probe of the store {} {what}{why}",
+                status.store
+            ));
         }
         ProbeStatus::Passed | ProbeStatus::Skipped => {}
     }
-    let mut waiting = status.shards.values().filter(|shard| shard.status != ShardState::Running);
+    let mut waiting = status
+        .shards
+        .values()
+        .filter(|shard| shard.status != ShardState::Running);
     for shard in waiting.by_ref().take(NAMED_MAX) {
-        let why = shard.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        reasons.push(format!("shard {} is {}{why}", shard.shard, shard.status.as_str()));
+        let why = shard
+            .last_error
+            .as_ref()
+            .map(|error| format!(": {error}"))
+            .unwrap_or_default();
+        reasons.push(format!(
+            "shard {} is {}{why}",
+            shard.shard,
+            shard.status.as_str()
+        ));
     }
     let more = waiting.count();
     if more > 0 {
@@ -95,7 +120,10 @@ pub(super) fn metrics(shared: &Shared, query: &str) -> Answer {
         let detail = "the program around this node installed a metrics recorder of its own; ask it for the metrics";
         Problem { retryable: false, ..Problem::host(StatusCode::SERVICE_UNAVAILABLE, "no-metrics", detail) }
     })?;
-    Ok(respond("text/plain; version=0.0.4; charset=utf-8", text.into()))
+    Ok(respond(
+        "text/plain; version=0.0.4; charset=utf-8",
+        text.into(),
+    ))
 }
 
 pub(super) fn openapi(query: &str) -> Answer {
@@ -137,11 +165,15 @@ pub(super) fn shard(shared: &Shared, shard: &str, query: &str) -> Answer {
 
 pub(super) async fn restart(shared: &Shared, shard: &str, query: &str) -> Answer {
     let shard = query::shard(shard)?;
-    let timeout = query::timeout(query, shared.options.max_timeout)?.unwrap_or(shared.options.timeout);
+    let timeout =
+        query::timeout(query, shared.options.max_timeout)?.unwrap_or(shared.options.timeout);
     // A restart that began is not taken back when nobody waits for it any more.
     let restarted = tokio::time::timeout(timeout, shared.cluster.restart_shard(shard)).await;
     restarted.unwrap_or_else(|_| {
-        let detail = format!("the shard did not restart within {}; GET /v1/shards/{shard} says how it is", Span(timeout));
+        let detail = format!(
+            "the shard did not restart within {}; GET /v1/shards/{shard} says how it is",
+            Span(timeout)
+        );
         Err(CallError::host(CallErrorKind::Timeout, detail).at(shard))
     })?;
     Ok(reply(&shared.cluster.shard_report(shard)?))
@@ -150,16 +182,23 @@ pub(super) async fn restart(shared: &Shared, shard: &str, query: &str) -> Answer
 pub(super) fn durable_seq(shared: &Shared, shard: &str, query: &str) -> Answer {
     query::none(query)?;
     let shard = query::shard(shard)?;
-    Ok(reply(&json!({"shard": shard, "durable_seq": shared.cluster.durable_seq(shard)?})))
+    Ok(reply(
+        &json!({"shard": shard, "durable_seq": shared.cluster.durable_seq(shard)?}),
+    ))
 }
 
 pub(super) async fn durable(shared: &Shared, shard: &str, query: &str) -> Answer {
     let shard = query::shard(shard)?;
     let (seq, timeout) = query::durable(query, shared.options.max_timeout)?;
     let timeout = timeout.unwrap_or(shared.options.timeout);
-    let waited = tokio::time::timeout(timeout, shared.cluster.notify_when_durable(shard, seq)).await;
+    let waited =
+        tokio::time::timeout(timeout, shared.cluster.notify_when_durable(shard, seq)).await;
     waited.unwrap_or_else(|_| {
-        let now = shared.cluster.durable_seq(shard).map(|seq| format!("; {seq} is")).unwrap_or_default();
+        let now = shared
+            .cluster
+            .durable_seq(shard)
+            .map(|seq| format!("; {seq} is"))
+            .unwrap_or_default();
         let detail = format!("seq {seq} was not durable within {}{now}", Span(timeout));
         Err(CallError::host(CallErrorKind::Timeout, detail).at(shard))
     })?;
@@ -173,7 +212,11 @@ fn reply(value: &impl Serialize) -> Response<Full<Bytes>> {
 
 fn respond(content: &'static str, body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

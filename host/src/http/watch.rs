@@ -67,22 +67,32 @@ impl Activity {
             return Verdict::Fine;
         }
         let now = self.at(now);
-        let over = |since: u64, limit: Duration| u128::from(now.saturating_sub(since)) >= limit.as_millis();
+        let over = |since: u64, limit: Duration| {
+            u128::from(now.saturating_sub(since)) >= limit.as_millis()
+        };
         let arriving = self.arriving.load(Relaxed);
         if arriving != NONE && over(arriving, header) {
             return Verdict::Stuck;
         }
-        if over(self.last.load(Relaxed), idle) { Verdict::Idle } else { Verdict::Fine }
+        if over(self.last.load(Relaxed), idle) {
+            Verdict::Idle
+        } else {
+            Verdict::Fine
+        }
     }
 
     fn read(&self, bytes: &[u8]) {
         if self.fresh.load(Relaxed) {
             self.fresh.store(false, Relaxed);
             // No method that is served begins so; the preface of HTTP/2 does.
-            self.http2.store(bytes.starts_with(b"PR") || bytes == b"P", Relaxed);
+            self.http2
+                .store(bytes.starts_with(b"PR") || bytes == b"P", Relaxed);
         }
         // On HTTP/2 bytes between requests are mostly not the start of one; there `last` alone counts.
-        if self.in_progress.load(Relaxed) == 0 && self.arriving.load(Relaxed) == NONE && !self.http2.load(Relaxed) {
+        if self.in_progress.load(Relaxed) == 0
+            && self.arriving.load(Relaxed) == NONE
+            && !self.http2.load(Relaxed)
+        {
             self.arriving.store(self.at(clock::now()), Relaxed);
         }
     }
@@ -123,10 +133,18 @@ impl<S> Watched<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let outcome = Pin::new(&mut self.stream).poll_read(context, into);
-        if let Some(bytes) = into.filled().get(before..).filter(|bytes| !bytes.is_empty()) {
+        if let Some(bytes) = into
+            .filled()
+            .get(before..)
+            .filter(|bytes| !bytes.is_empty())
+        {
             self.activity.read(bytes);
         }
         outcome
@@ -134,12 +152,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, from);
         self.wrote(outcome)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, from);
         self.wrote(outcome)
     }
@@ -170,17 +196,29 @@ mod tests {
         let activity = Arc::new(Activity::new(now));
         let after = |secs| now + Duration::from_secs(secs);
         assert_eq!(activity.judge(after(9), HEADER, IDLE), Verdict::Fine);
-        assert_eq!(activity.judge(after(10), HEADER, IDLE), Verdict::Stuck, "a first request has to come");
+        assert_eq!(
+            activity.judge(after(10), HEADER, IDLE),
+            Verdict::Stuck,
+            "a first request has to come"
+        );
 
         activity.read(b"GET / HTTP/1.1\r\n");
         let busy = activity.request();
-        assert_eq!(activity.judge(after(1000), HEADER, IDLE), Verdict::Fine, "a request in progress has a time limit of its own");
+        assert_eq!(
+            activity.judge(after(1000), HEADER, IDLE),
+            Verdict::Fine,
+            "a request in progress has a time limit of its own"
+        );
         drop(busy);
         assert_eq!(activity.judge(after(70), HEADER, IDLE), Verdict::Fine);
         assert_eq!(activity.judge(after(80), HEADER, IDLE), Verdict::Idle);
 
         activity.read(b"G");
-        assert_eq!(activity.judge(after(12), HEADER, IDLE), Verdict::Stuck, "half of a request");
+        assert_eq!(
+            activity.judge(after(12), HEADER, IDLE),
+            Verdict::Stuck,
+            "half of a request"
+        );
     }
 
     #[test]
@@ -190,7 +228,13 @@ mod tests {
         activity.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         drop(activity.request());
         activity.read(&[0, 0, 8, 6]);
-        assert_eq!(activity.judge(now + Duration::from_secs(60), HEADER, IDLE), Verdict::Fine);
-        assert_eq!(activity.judge(now + Duration::from_secs(80), HEADER, IDLE), Verdict::Idle);
+        assert_eq!(
+            activity.judge(now + Duration::from_secs(60), HEADER, IDLE),
+            Verdict::Fine
+        );
+        assert_eq!(
+            activity.judge(now + Duration::from_secs(80), HEADER, IDLE),
+            Verdict::Idle
+        );
     }
 }

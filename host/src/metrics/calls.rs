@@ -84,7 +84,12 @@ impl CallMetrics {
     /// The metrics of a shard of a cluster.
     #[must_use]
     pub fn new(cluster: &str, shard: u32) -> Self {
-        Self { cluster: cluster.into(), shard, calls: empty(), queries: empty() }
+        Self {
+            cluster: cluster.into(),
+            shard,
+            calls: empty(),
+            queries: empty(),
+        }
     }
 
     /// A call ended.
@@ -94,13 +99,27 @@ impl CallMetrics {
 
     /// A query ended.
     pub fn query(&self, method: &str, outcome: Outcome, took: Duration) {
-        self.record(&self.queries, (&QUERIES, &QUERY_DURATION), method, outcome, took);
+        self.record(
+            &self.queries,
+            (&QUERIES, &QUERY_DURATION),
+            method,
+            outcome,
+            took,
+        );
     }
 
-    fn record(&self, slots: &Slots, names: (&Metric, &Metric), method: &str, outcome: Outcome, took: Duration) {
+    fn record(
+        &self,
+        slots: &Slots,
+        names: (&Metric, &Metric),
+        method: &str,
+        outcome: Outcome,
+        took: Duration,
+    ) {
         // Only what went well earns a name of its own, so that nobody can fill the list with names that mean nothing.
         let slot = METHODS.slot(method, outcome == Outcome::Ok);
-        let handles = slots[slot].get_or_init(|| Box::new(Handles::new(names.1, &self.cluster, METHODS.name(slot))));
+        let handles = slots[slot]
+            .get_or_init(|| Box::new(Handles::new(names.1, &self.cluster, METHODS.name(slot))));
         let counter = handles.outcomes[outcome as usize].get_or_init(|| {
             let mut labels = shard_labels(&self.cluster, &self.shard.to_string());
             labels.push(Label::new("method", METHODS.name(slot).to_owned()));
@@ -126,8 +145,14 @@ struct Handles {
 
 impl Handles {
     fn new(duration: &Metric, cluster: &str, method: &str) -> Self {
-        let labels = vec![Label::new("cluster", cluster.to_owned()), Label::new("method", method.to_owned())];
-        Self { outcomes: [const { OnceLock::new() }; OUTCOMES], duration: histogram!(duration.name, labels) }
+        let labels = vec![
+            Label::new("cluster", cluster.to_owned()),
+            Label::new("method", method.to_owned()),
+        ];
+        Self {
+            outcomes: [const { OnceLock::new() }; OUTCOMES],
+            duration: histogram!(duration.name, labels),
+        }
     }
 }
 
@@ -158,7 +183,10 @@ impl Methods {
     }
 
     fn name(&self, slot: usize) -> &str {
-        self.0.get(slot).and_then(|place| place.get()).map_or("other", |name| name)
+        self.0
+            .get(slot)
+            .and_then(|place| place.get())
+            .map_or("other", |name| name)
     }
 }
 

@@ -23,13 +23,18 @@ fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
-    let (user, system) = (fields.next()?.parse::<f64>().ok()?, fields.next()?.parse::<f64>().ok()?);
+    let (user, system) = (
+        fields.next()?.parse::<f64>().ok()?,
+        fields.next()?.parse::<f64>().ok()?,
+    );
     Some((user + system) / 100.0)
 }
 
 fn resident_bytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib = line.trim().strip_suffix(" kB")?.parse::<f64>().ok()?;
     Some(kib * 1024.0)
 }

@@ -1,0 +1,190 @@
+//! How connections end: stops, cuts, and what a client must not hold on to.
+
+use super::*;
+
+#[tokio::test]
+async fn a_node_that_stops_is_not_ready_and_finishes_what_it_began() {
+    let node = Node::start(|_| {}).await;
+    node.server.announce_stop();
+    let (status, head, problem) = node.ask("GET", "/ready", "").await;
+    assert_eq!(
+        (status, &problem["detail"]),
+        (503, &"this node is stopping".into())
+    );
+    assert!(head.contains("retry-after: 1"), "{head}");
+
+    let mut idle = node.connect().await;
+    idle.write_all(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
+        .await
+        .expect("sent");
+    soon(idle.readable()).await.expect("an answer");
+    let mut busy = node.connect().await;
+    busy.write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\n\r\n")
+        .await
+        .expect("sent");
+    soon(node.signals.began.notified()).await;
+    let address = node.server.local_addr();
+    let stopping = tokio::spawn(node.server.stop(PATIENCE));
+    rest(&mut idle).await;
+    node.signals.go.notify_one();
+    let answer = rest(&mut busy).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("done"),
+        "{answer}"
+    );
+    assert!(stopping.await.expect("stopped"), "everything finished");
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "nobody listens any more"
+    );
+    node.cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_cuts_what_does_not_finish() {
+    let node = Node::start(|_| {}).await;
+    let mut busy = node.connect().await;
+    busy.write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\n\r\n")
+        .await
+        .expect("sent");
+    soon(node.signals.began.notified()).await;
+    assert!(
+        !soon(node.server.stop(Duration::ZERO)).await,
+        "a request was in progress"
+    );
+    assert_eq!(busy.read(&mut [0; 16]).await.unwrap_or(0), 0);
+    node.signals.go.notify_one();
+    node.cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_cut_connection_does_not_stop_its_call() {
+    let node = Node::start(|options| options.max_connections = 1).await;
+    let mut stream = node.connect().await;
+    stream
+        .write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\n\r\n")
+        .await
+        .expect("sent");
+    soon(node.signals.began.notified()).await;
+    drop(stream);
+    // With room for one connection, the next is served once the node has dropped the cut one.
+    assert_eq!(node.ask("GET", "/health", "").await.0, 200);
+    node.signals.go.notify_one();
+    soon(node.signals.ended.notified()).await;
+    let (status, _, body) = node.ask("POST", "/v1/call/echo?shard=0", "next").await;
+    assert_eq!(
+        (status, body),
+        (200, Value::String("next".into())),
+        "the shard goes on"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn who_sends_slowly_does_not_hold_a_connection() {
+    let node = Node::start(|options| {
+        options.header_timeout = Duration::from_millis(200);
+        options.idle_timeout = Duration::from_millis(400);
+    })
+    .await;
+    // Nothing at all, half of the headers, half of the next request's headers, no next request.
+    let mut silent = node.connect().await;
+    assert_eq!(rest(&mut silent).await, "");
+    let half = node.raw(b"GET /health HTTP/1.1\r\nhost").await;
+    assert_eq!(half, "");
+    let next = node
+        .raw(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\nGET /")
+        .await;
+    assert!(next.starts_with("HTTP/1.1 200 OK"), "{next}");
+    let idle = node.raw(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    assert!(idle.starts_with("HTTP/1.1 200 OK"), "{idle}");
+    // A body has the request's own time.
+    let body = node.raw(b"POST /v1/call/echo?shard=0&timeout=300ms HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\nhalf").await;
+    assert!(
+        body.starts_with("HTTP/1.1 408") && body.contains("did not arrive within 300ms"),
+        "{body}"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn limits_of_requests_and_connections() {
+    let node = Node::start(|options| {
+        options.max_header = 8192;
+        options.max_connections = 1;
+    })
+    .await;
+    let header = format!(
+        "GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\nx-long: {}\r\n\r\n",
+        "v".repeat(9000)
+    );
+    let answer = node.raw(header.as_bytes()).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 431") && answer.contains("`http.max_header`"),
+        "{answer}"
+    );
+    let path = format!(
+        "GET /health?{} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n",
+        "q".repeat(9000)
+    );
+    let answer = node.raw(path.as_bytes()).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 414") && answer.contains("`http.max_header`"),
+        "{answer}"
+    );
+    let answer = node
+        .raw(
+            format!(
+                "GET /health HTTP/1.1\r\nhost: h\r\nx-huge: {}\r\n\r\n",
+                "v".repeat(200_000)
+            )
+            .as_bytes(),
+        )
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let answer = node.raw(b"nonsense\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+
+    // A second connection waits until the first has ended.
+    let mut first = node.connect().await;
+    first
+        .write_all(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
+        .await
+        .expect("sent");
+    soon(first.readable()).await.expect("an answer");
+    let mut second = node.connect().await;
+    second
+        .write_all(b"GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+        .await
+        .expect("sent");
+    let mut byte = [0];
+    let early = tokio::time::timeout(Duration::from_millis(100), second.read(&mut byte)).await;
+    assert!(
+        early.is_err(),
+        "the second connection was served beside the first"
+    );
+    drop(first);
+    let answer = rest(&mut second).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let node = Node::start(|_| {}).await;
+    let address = node.server.local_addr();
+    let options = HttpOptions {
+        listen: address,
+        ..HttpOptions::from(node.cluster.config())
+    };
+    let error = HttpServer::bind(options, node.cluster.clone(), &Handle::current())
+        .await
+        .expect_err("in use");
+    assert!(matches!(error, Error::InUse { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains(&address.to_string()) && text.contains("--listen"),
+        "{text}"
+    );
+    node.stop().await;
+}
