@@ -49,6 +49,7 @@ use crate::call::{CallError, CallErrorKind, CallOptions, CallReply, Durability, 
 use crate::clock;
 use crate::config::Config;
 use crate::guest::{METHOD_MAX_BYTES, Module, Request};
+use crate::metrics;
 use crate::shard::{Control, Outcome, ShardHandle};
 use crate::store::probe::ProbeReport;
 
@@ -132,8 +133,12 @@ impl Cluster {
     /// See [`CallError`]; [`CallError::never_ran`] tells whether it is sure that nothing ran.
     pub async fn call(&self, target: Target, method: &str, payload: Bytes, options: CallOptions) -> Result<CallReply, CallError> {
         let CallOptions { durability, timeout, headers } = options;
+        let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        self.route(shard, request, How::Call(durability)).await
+        let outcome = self.route(shard, request, How::Call(durability)).await;
+        let took = clock::now().saturating_duration_since(begun);
+        self.node.slots[shard as usize].calls.call(method, metrics::Outcome::of(&outcome), took);
+        outcome
     }
 
     /// Runs a query of the guest on the shard of the target, in parallel with calls and other queries.
@@ -142,8 +147,12 @@ impl Cluster {
     /// As [`Cluster::call`].
     pub async fn query(&self, target: Target, method: &str, payload: Bytes, options: QueryOptions) -> Result<CallReply, CallError> {
         let QueryOptions { read, timeout, headers } = options;
+        let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        self.route(shard, request, How::Query(read)).await
+        let outcome = self.route(shard, request, How::Query(read)).await;
+        let took = clock::now().saturating_duration_since(begun);
+        self.node.slots[shard as usize].calls.query(method, metrics::Outcome::of(&outcome), took);
+        outcome
     }
 
     /// Where a shard is.

@@ -79,6 +79,8 @@ metrics_list! {
     QUEUED_CALLS: Gauge "quarry_shard_queued_calls", Some(Unit::Count), ["cluster", "shard"], "Calls that wait in a shard's queue.";
     DURABILITY_LAG: Gauge "quarry_durability_lag_writes", Some(Unit::Count), ["cluster", "shard"],
         "Sequence numbers between a shard's newest write and the newest up to which all are durable.";
+    FLUSH_DURATION: Histogram "quarry_flush_duration_seconds", Some(Unit::Seconds), ["cluster"],
+        "Time of a flush that makes a shard's writes durable: one WAL object.";
     SHARD_RUNNING: Gauge "quarry_shard_running_count", Some(Unit::Count), ["cluster", "shard"], "1 while the shard serves calls on this node, else 0.";
     SHARD_REVISION: Gauge "quarry_shard_revision_info", None, ["cluster", "shard"], "The revision that the shard's guest runs.";
     SHARD_STARTS: Counter "quarry_shard_starts_total", Some(Unit::Count), ["cluster", "shard", "outcome"],
@@ -272,6 +274,12 @@ impl ShardMetrics {
 /// The store was probed.
 pub fn probed(cluster: &str, passed: bool) {
     counter!(PROBES.name, "cluster" => cluster.to_owned(), "outcome" => if passed { "passed" } else { "failed" }).increment(1);
+}
+
+/// The histogram of flushes.
+#[must_use]
+pub fn flushes(cluster: &str) -> metrics::Histogram {
+    histogram!(FLUSH_DURATION.name, "cluster" => cluster.to_owned())
 }
 
 /// The gauge of open HTTP connections.

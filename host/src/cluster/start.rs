@@ -19,6 +19,7 @@ use crate::db::open::Databases;
 use crate::db::{merge, settings};
 use crate::gate::flusher;
 use crate::guest::{Failure, Limits, Module};
+use crate::metrics;
 use crate::record;
 use crate::shard::slot::Slot;
 use crate::store::{self, Store};
@@ -82,6 +83,8 @@ impl Cluster {
     /// See [`StartError`].
     pub async fn start_on(store: Store, config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
         config.validate()?;
+        // Before anything that has metrics is made: handles made earlier count nothing.
+        metrics::install();
         let settings = settings::effective(config.settings.clone())?;
         if let Some(name) = &config.merge_operator {
             merge::operator(name)?;
@@ -110,6 +113,7 @@ impl Cluster {
                 flush_interval: config.shard.flush_interval,
                 flush_after: config.shard.flush_after,
                 memtable_flush_wal_objects: u32::try_from(config.shard.memtable_flush_wal_objects).unwrap_or(u32::MAX),
+                took: metrics::flushes(&cluster),
             },
             limits: Arc::new(Limits::from(&*config)),
             storage: threads.storage(),

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::db::maintenance::ReplayBound;
 
 /// How a shard's writes are flushed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// The shortest time between two WAL objects.
     pub flush_interval: Duration,
@@ -27,6 +27,8 @@ pub struct Options {
     pub flush_after: Duration,
     /// After how many WAL objects the memtable is flushed, which bounds what the next opening has to replay.
     pub memtable_flush_wal_objects: u32,
+    /// Where the time of each flush goes.
+    pub took: metrics::Histogram,
 }
 
 /// The flusher of one opening of a shard.
@@ -127,7 +129,7 @@ impl Run {
         };
         match outcome {
             Ok(view) => {
-                metrics::histogram!("quarry_flush_seconds").record(clock::now().saturating_duration_since(begun).as_secs_f64());
+                self.options.took.record(clock::now().saturating_duration_since(begun));
                 self.advance(view);
                 true
             }
