@@ -35,6 +35,34 @@ pub struct Outcome {
 /// Where a call's outcome goes.
 type Answer = oneshot::Sender<Result<Outcome, CallError>>;
 
+/// The answer of a call that began. Dropped without an outcome it says that nobody knows what the call did: the caller of one that
+/// never began is told that it may be made again, and must not be told so of this one.
+struct Begun {
+    answer: Option<Answer>,
+    shard: u32,
+}
+
+impl Begun {
+    fn new(answer: Answer, shard: u32) -> Self {
+        Self { answer: Some(answer), shard }
+    }
+
+    fn send(mut self, outcome: Result<Outcome, CallError>) {
+        if let Some(answer) = self.answer.take() {
+            _ = answer.send(outcome);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            let message = format!("shard {} ended in the middle of the call; what it wrote may or may not survive", self.shard);
+            _ = answer.send(Err(CallError::host(CallErrorKind::Unknown, message)));
+        }
+    }
+}
+
 /// The handle of an open shard. It stays usable after the shard has ended: calls then fail as never run.
 pub struct ShardHandle {
     shard: u32,

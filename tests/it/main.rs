@@ -2,5 +2,7 @@
 
 mod dependencies;
 mod durability;
+mod examples;
+mod guests;
 mod lifecycle;
 mod support;

@@ -1,4 +1,7 @@
 //! What the tests share.
 
+pub mod guests;
+pub mod lines;
 pub mod native;
+pub mod neighbour;
 pub mod store;

@@ -131,11 +131,11 @@ impl ReadView {
     /// The values of many keys, in their order; read concurrently.
     ///
     /// # Errors
-    /// `limit` for more keys than `limits.get_many`, else as [`ReadView::get`].
+    /// `limit` for more keys than [`Limits::get_many`], else as [`ReadView::get`].
     pub async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>, Error> {
         let limit = self.limits.get_many;
         if keys.len() > limit {
-            return Err(GuestError::new("limit", format!("{} keys are over limits.get_many ({limit})", keys.len())));
+            return Err(GuestError::new("limit", format!("{} keys are more than one get-many takes ({limit}); ask in several", keys.len())));
         }
         // Not `map` with a closure: rustc cannot tell that such a stream is `Send` for callers that box it.
         let mut reads = Vec::with_capacity(keys.len());

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::queries::QueryPool;
 use super::slot::Slot;
-use super::{Call, Control, Outcome, Queue, ShardHandle, expired};
+use super::{Begun, Call, Control, Outcome, Queue, ShardHandle, expired};
 use crate::call::{CallError, CallErrorKind, Durability};
 use crate::clock;
 use crate::cluster::status::ShardState;
@@ -266,6 +266,7 @@ impl Shard {
             }
             Guest::Waiting(_) => return,
         };
+        let answer = Begun::new(answer, self.shard);
         let ran = instance.call(&request).await;
         drop(place);
         let seq = self.db.visible_seq();
@@ -284,13 +285,13 @@ impl Shard {
             }
         };
         if applied || self.gate.is_open(seq) {
-            _ = answer.send(outcome);
+            answer.send(outcome);
             return;
         }
         self.gate.when_durable(
             seq,
             Box::new(move |durable| {
-                _ = answer.send(match durable {
+                answer.send(match durable {
                     Ok(()) => outcome,
                     Err(ended) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::ended(&ended) }),
                 });

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub struct Runtime {
     /// One component is compiled at a time, on all compiling threads: a large one takes 500 MB while it is.
     turn: Arc<Semaphore>,
     compiled: Mutex<HashMap<String, Weak<Slot>>>,
+    compilations: AtomicU64,
+    instances: u32,
 }
 
 /// A component of this node, compiled once for all shards and revisions that run it.
@@ -135,6 +138,8 @@ impl Runtime {
             compilers,
             turn,
             compiled: Mutex::default(),
+            compilations: AtomicU64::new(0),
+            instances,
         }))
     }
 
@@ -160,6 +165,12 @@ impl Runtime {
             revision,
             limits,
         )))
+    }
+
+    /// How many components were compiled, or taken from the cache on disk, since the engine was made.
+    #[must_use]
+    pub fn compilations(&self) -> u64 {
+        self.compilations.load(Ordering::Relaxed)
     }
 
     /// The slot of a component, new or known.
@@ -203,6 +214,7 @@ impl Runtime {
     }
 
     fn compile_here(&self, bytes: &[u8], inspection: Inspection) -> Result<Compiled, Error> {
+        self.compilations.fetch_add(1, Ordering::Relaxed);
         let component = Component::new(&self.engine, bytes)
             .map_err(|error| Reason::Compile(format!("{error:#}")))?;
         let pre = self
@@ -225,6 +237,11 @@ impl Runtime {
         tokio::task::spawn_blocking(work)
             .await
             .map_err(|_| stopped())
+    }
+
+    /// Instances that can exist at a time.
+    pub(super) fn instances(&self) -> u32 {
+        self.instances
     }
 
     pub(super) fn engine(&self) -> &Engine {

@@ -25,8 +25,11 @@ const FRAMES_SHOWN: usize = 5;
 /// What the guest was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It was being made.
-    Instantiate,
+    /// It was being made, on a node with room for so many instances.
+    Instantiate {
+        /// `limits.instances`.
+        instances: u32,
+    },
     /// It ran.
     Call,
 }
@@ -156,12 +159,12 @@ fn reason(
             )
         };
     }
-    if phase == Phase::Instantiate {
+    if let Phase::Instantiate { instances } = phase {
         return if error.is::<PoolConcurrencyLimitError>() {
             (
                 TrapKind::Instantiate,
                 format!(
-                    "the node has no room for a further instance: {error}; raise the node's number of instances"
+                    "the node has no room for a further instance, beyond limits.instances ({instances}); raise it ({error})"
                 ),
             )
         } else {

@@ -70,6 +70,9 @@ impl Running {
             )
             .await;
         store.data_mut().end_call();
+        let phase = Phase::Instantiate {
+            instances: runtime.instances(),
+        };
         let bound = match made {
             Err(WallTimeUsedUp) => {
                 return Err(failure::wall_time(("limits.start_time", limits.start_time)));
@@ -79,7 +82,7 @@ impl Running {
             }
         };
         let exports = bound
-            .map_err(|error| failure::classify(&error, store.data(), limits, Phase::Instantiate))?;
+            .map_err(|error| failure::classify(&error, store.data(), limits, phase))?;
         // A new watch: the timer of the old one belongs to the runtime that made the instance, and another may run it.
         Ok(Self {
             store,
