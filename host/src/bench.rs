@@ -128,7 +128,7 @@ where
         let say = |group: &str| progress(&format!("{name}: {group}, {what}"));
         if options.wants("call") {
             say("call");
-            for method in ["empty", "increment"] {
+            for method in ["empty", "get", "put", "increment"] {
                 let latencies = cluster.measure(0, method, ON_THREAD).await.map_err(|error| Error(error.to_string()))?;
                 let elapsed = Duration::from_nanos(latencies.iter().sum());
                 entries.push(Sample::of(&latencies, elapsed).entry(format!("{method} on its shard thread"), what));

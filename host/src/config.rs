@@ -238,7 +238,7 @@ section! {
     Log, "log.", LOG_KEYS, |c| c.log;
 
     /// Least severe level, or directives per target. `RUST_LOG` sets it too, under `QUARRY_LOG_LEVEL`.
-    level: String = "info".into(), Kind::Filter;
+    level: String = "info,slatedb=warn".into(), Kind::Filter;
     /// Lines for people, or one JSON object a line.
     format: LogFormat = LogFormat::Text, Kind::Choice(&["text", "json"]);
 }

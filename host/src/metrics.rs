@@ -243,6 +243,11 @@ impl ShardMetrics {
         self.count(&GUEST_QUARANTINES, None);
     }
 
+    /// The shard's guest was restarted by hand, which lifts a quarantine.
+    pub fn restarted(&self) {
+        self.running.set(1.0);
+    }
+
     /// The shard's guest was swapped for one of another revision; calls waited for `pause`.
     pub fn swapped(&self, revision: u64, pause: Duration) {
         self.runs(revision);

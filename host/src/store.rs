@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::SpawnedReqwestConnector;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
+use tokio::runtime::Handle;
 use url::Url;
 
 pub mod faults;
@@ -167,6 +169,16 @@ impl Store {
     /// For a URL that names no store or holds credentials, an option that the kind of store does not have, an option that
     /// would make it unsafe, or a folder that cannot be used.
     pub fn open(url: &str, options: &BTreeMap<String, String>) -> Result<Self, Error> {
+        Self::open_on(url, options, None)
+    }
+
+    /// As [`Store::open`]; a remote store's connections live on the runtime `io`, whoever makes a request. Without it they live on
+    /// the runtime that happened to need one first, and stand still while that one is busy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open_on(url: &str, options: &BTreeMap<String, String>, io: Option<Handle>) -> Result<Self, Error> {
         if url.len() > MAX_URL {
             let problem = format!(
                 "it has {} bytes, more than the limit of {MAX_URL}",
@@ -183,7 +195,7 @@ impl Store {
         {
             Some((scheme, rest)) if scheme == "memory" => open_memory(url, rest, options),
             Some((scheme, rest)) if scheme == "file" => open_file(url, rest, options),
-            Some(_) => open_remote(url, options),
+            Some(_) => open_remote(url, options, io),
             None => Err(Error::Url {
                 url: url.to_owned(),
                 problem: "it has no scheme".to_owned(),
@@ -318,7 +330,7 @@ fn open_file(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Result<
     })
 }
 
-fn open_remote(text: &str, given: &BTreeMap<String, String>) -> Result<Store, Error> {
+fn open_remote(text: &str, given: &BTreeMap<String, String>, io: Option<Handle>) -> Result<Store, Error> {
     // Not echoed before it is known to hold no credentials.
     let url = Url::parse(text).map_err(|error| {
         let scheme = text.split(':').next().unwrap_or_default();
@@ -362,7 +374,10 @@ fn open_remote(text: &str, given: &BTreeMap<String, String>) -> Result<Store, Er
     };
     let objects: Arc<dyn ObjectStore> = match kind {
         StoreKind::S3 => {
-            let builder = AmazonS3Builder::from_env().with_retry(retry);
+            let mut builder = AmazonS3Builder::from_env().with_retry(retry);
+            if let Some(io) = io {
+                builder = builder.with_http_connector(SpawnedReqwestConnector::new(io));
+            }
             let set = |builder: AmazonS3Builder, key, value: &str| builder.with_config(key, value);
             Arc::new(
                 options::apply(kind, given, builder, set)?
@@ -372,7 +387,10 @@ fn open_remote(text: &str, given: &BTreeMap<String, String>) -> Result<Store, Er
             )
         }
         StoreKind::Gcs => {
-            let builder = GoogleCloudStorageBuilder::from_env().with_retry(retry);
+            let mut builder = GoogleCloudStorageBuilder::from_env().with_retry(retry);
+            if let Some(io) = io {
+                builder = builder.with_http_connector(SpawnedReqwestConnector::new(io));
+            }
             let set = |builder: GoogleCloudStorageBuilder, key, value: &str| {
                 builder.with_config(key, value)
             };
@@ -384,7 +402,10 @@ fn open_remote(text: &str, given: &BTreeMap<String, String>) -> Result<Store, Er
             )
         }
         _ => {
-            let builder = MicrosoftAzureBuilder::from_env().with_retry(retry);
+            let mut builder = MicrosoftAzureBuilder::from_env().with_retry(retry);
+            if let Some(io) = io {
+                builder = builder.with_http_connector(SpawnedReqwestConnector::new(io));
+            }
             let set =
                 |builder: MicrosoftAzureBuilder, key, value: &str| builder.with_config(key, value);
             Arc::new(

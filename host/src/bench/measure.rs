@@ -37,7 +37,8 @@ pub(super) struct Sample {
 
 impl Sample {
     pub fn new() -> Self {
-        let histogram = Histogram::new(3).expect("3 digits are a valid precision");
+        // From a nanosecond to an hour.
+        let histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("valid bounds");
         Self { histogram, failed: 0, elapsed: Duration::ZERO }
     }
 

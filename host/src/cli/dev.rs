@@ -12,7 +12,7 @@ use super::args::Dev;
 use super::running::{self, Node, wait_for_signal};
 use super::{Error, Exit, Output, build};
 use crate::clock;
-use crate::config::{Config, Module as ModuleConfig};
+use crate::config::{Config, Module as ModuleConfig, Origin};
 use crate::telemetry;
 
 /// Changes that come this close together are one.
@@ -20,7 +20,13 @@ const SETTLE: Duration = Duration::from_millis(120);
 
 pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
     let project = build::module_of(&args.dir)?;
-    let mut config = Config::load(&args.sources()?)?.config;
+    let loaded = Config::load(&args.sources()?)?;
+    let quiet = matches!(loaded.origin("log.level"), Origin::Default);
+    let mut config = loaded.config;
+    if quiet {
+        // Who tries a guest wants to see what it says, and what goes wrong.
+        config.log.level = "warn,quarry::guest=info".into();
+    }
     telemetry::init(&config.log)?;
     let name = config.module.name.clone();
     let built = tokio::select! {

@@ -72,8 +72,9 @@ impl Cluster {
     /// See [`StartError`].
     pub async fn start(config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
         config.validate()?;
-        let store = Store::open(&config.store, &config.store_options)?;
-        Self::start_on(store, config, module).await
+        let threads = threads(&config)?;
+        let store = Store::open_on(&config.store, &config.store_options, Some(threads.storage()))?;
+        Self::run(store, threads, config, module).await
     }
 
     /// As [`Cluster::start`], on a store that is open already (`store` and `store_options` of the configuration are not
@@ -83,6 +84,11 @@ impl Cluster {
     /// See [`StartError`].
     pub async fn start_on(store: Store, config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
         config.validate()?;
+        let threads = threads(&config)?;
+        Self::run(store, threads, config, module).await
+    }
+
+    async fn run(store: Store, threads: Threads, config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
         // Before anything that has metrics is made: handles made earlier count nothing.
         metrics::install();
         let settings = settings::effective(config.settings.clone())?;
@@ -91,13 +97,6 @@ impl Cluster {
         }
         let options: Arc<str> = serde_json::Value::Object(config.module.options.clone()).to_string().into();
         validate(&module, &options).await?;
-        let sizes = Sizes {
-            shard: config.threads.shard,
-            storage: config.threads.storage,
-            query: config.threads.query,
-            compaction: config.threads.compaction,
-        };
-        let threads = Threads::start(sizes).map_err(StartError::Threads)?;
         let cluster: Arc<str> = config.cluster.as_str().into();
         let name: Arc<str> = config.node.as_str().into();
         let mut tending = maintenance::Options::new(threads.compaction());
@@ -153,6 +152,16 @@ impl Cluster {
         }
         Ok(cluster)
     }
+}
+
+fn threads(config: &Config) -> Result<Threads, StartError> {
+    let sizes = Sizes {
+        shard: config.threads.shard,
+        storage: config.threads.storage,
+        query: config.threads.query,
+        compaction: config.threads.compaction,
+    };
+    Threads::start(sizes).map_err(StartError::Threads)
 }
 
 /// Whether the guest takes its options.

@@ -321,7 +321,10 @@ impl Shard {
                 self.traps.clear();
                 self.start().await;
                 _ = done.send(match &self.guest {
-                    Guest::Running(_) => Ok(()),
+                    Guest::Running(_) => {
+                        self.slot.metrics.restarted();
+                        Ok(())
+                    }
                     _ => Err(self.not_started()),
                 });
             }

@@ -17,6 +17,10 @@ impl Guest for Bench {
                 notify_when_durable(seq, seq.0)?;
                 Ok(Reply::text(count))
             }
+            "put" => {
+                db::put(call.key().unwrap_or(b"counter"), 1_u64)?;
+                Ok(Reply::empty())
+            }
             "spin" => loop {
                 std::hint::spin_loop();
             },

@@ -1,8 +1,8 @@
 //! Measures a call's time, and stops it when it is over a limit: CPU time at the ticks, wall time by a timer.
 //!
 //! What a call costs that ends within a tick and does not wait: reading two counters, no clock and no timer. A call counts the ticks that fell
-//! into its slices (the times from one poll to the next pause); a slice that sees a tick pauses there, so it counts one at most. A
-//! call that has seen one is measured by the CPU clock of its thread from then on, so that neither the time it waits nor what the
+//! into its slices (the times from one poll to the next pause); a slice pauses at its second tick, so it counts two at most. A
+//! call that has paused so is measured by the CPU clock of its thread from then on, so that neither the time it waits nor what the
 //! machine takes away counts against it.
 
 use std::pin::{Pin, pin};
@@ -16,6 +16,10 @@ use wasmtime::UpdateDeadline;
 
 use super::ticker::{TICK, Ticks};
 use crate::clock;
+
+/// Ticks that a slice must have seen before it pauses. With one, a call of some microseconds would pause, which costs more than itself,
+/// whenever a tick happens to fall into it; with two, a guest pauses after one to two milliseconds.
+const YIELD_TICKS: u64 = 2;
 
 /// The CPU time of the call in progress. Shared by the one who polls the call and the tick callback inside of it; both run on
 /// the thread that polls, so the atomics are there for the compiler alone.
@@ -80,15 +84,15 @@ impl Meter {
     /// The length of the present slice so far, in nanoseconds.
     fn slice(&self) -> u64 {
         match self.slice_cpu.load(Relaxed) {
-            0 => (self.ticks.count() - self.slice_tick.load(Relaxed)).min(1) * nanos(TICK),
+            0 => (self.ticks.count() - self.slice_tick.load(Relaxed)).min(YIELD_TICKS) * nanos(TICK),
             begun => nanos(clock::thread_cpu()).saturating_sub(begun),
         }
     }
 
     /// A tick reached the guest: it pauses for its neighbours, or ends.
     pub(super) fn tick(&self) -> wasmtime::Result<UpdateDeadline> {
-        if self.ticks.count() == self.slice_tick.load(Relaxed) {
-            // The tick fell into a pause; the guest has just begun to run again.
+        if self.ticks.count() - self.slice_tick.load(Relaxed) < YIELD_TICKS {
+            // The tick fell into a pause, or the guest has just begun to run: it goes on to the next tick.
             return Ok(UpdateDeadline::Continue(1));
         }
         if self.used.load(Relaxed).saturating_add(self.slice()) > self.limit {
