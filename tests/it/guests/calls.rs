@@ -13,12 +13,24 @@ use crate::support::native::{applied, call, config};
 use crate::support::store::{Held, within};
 
 fn one_shard() -> Config {
-    Config { shards: 1, ..config() }
+    Config {
+        shards: 1,
+        ..config()
+    }
 }
 
-fn spawn(cluster: &Cluster, method: &'static str, payload: impl Into<Bytes>, options: CallOptions) -> JoinHandle<Result<CallReply, CallError>> {
+fn spawn(
+    cluster: &Cluster,
+    method: &'static str,
+    payload: impl Into<Bytes>,
+    options: CallOptions,
+) -> JoinHandle<Result<CallReply, CallError>> {
     let (cluster, payload) = (cluster.clone(), payload.into());
-    tokio::spawn(async move { cluster.call(Target::key("a"), method, payload, options).await })
+    tokio::spawn(async move {
+        cluster
+            .call(Target::key("a"), method, payload, options)
+            .await
+    })
 }
 
 async fn queued(cluster: &Cluster, calls: usize) {
@@ -34,12 +46,29 @@ async fn queued(cluster: &Cluster, calls: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_began_goes_on_without_its_caller() {
     let cluster = guests::start(one_shard(), "misbehave").await;
-    let options = CallOptions { timeout: Some(Duration::from_millis(30)), ..CallOptions::default() };
-    let error = within(spawn(&cluster, "old-transaction", "300", options)).await.expect("join").expect_err("too late");
-    assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::Timeout, "timeout"), "{error}");
-    assert!(!error.never_ran() && error.message.contains("may have run"), "{error}");
+    let options = CallOptions {
+        timeout: Some(Duration::from_millis(30)),
+        ..CallOptions::default()
+    };
+    let error = within(spawn(&cluster, "old-transaction", "300", options))
+        .await
+        .expect("join")
+        .expect_err("too late");
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (CallErrorKind::Timeout, "timeout"),
+        "{error}"
+    );
+    assert!(
+        !error.never_ran() && error.message.contains("may have run"),
+        "{error}"
+    );
     assert_eq!(ask(&cluster, "old-transaction", "get", "").await, "x");
-    assert_eq!(ask(&cluster, "a", "memory-count", "").await, "1", "the instance is the same");
+    assert_eq!(
+        ask(&cluster, "a", "memory-count", "").await,
+        "1",
+        "the instance is the same"
+    );
     assert_eq!(cluster.shard_report(0).expect("a report").traps, 0);
     cluster.stop().await;
 }
@@ -50,8 +79,14 @@ async fn a_call_whose_time_ran_out_in_the_queue_never_runs() {
     let cluster = guests::start(one_shard(), "misbehave").await;
     let running = spawn(&cluster, "sleep", "1000", CallOptions::default());
     queued(&cluster, 1).await;
-    let options = CallOptions { timeout: Some(Duration::from_millis(20)), ..CallOptions::default() };
-    let error = within(spawn(&cluster, "put", "late", options)).await.expect("join").expect_err("too late");
+    let options = CallOptions {
+        timeout: Some(Duration::from_millis(20)),
+        ..CallOptions::default()
+    };
+    let error = within(spawn(&cluster, "put", "late", options))
+        .await
+        .expect("join")
+        .expect_err("too late");
     assert_eq!(error.kind, CallErrorKind::Timeout);
     within(running).await.expect("join").expect("slept");
     assert_eq!(refused(&cluster, "a", "get", "").await.code, "not-found");
@@ -71,15 +106,26 @@ async fn a_queue_is_first_in_first_out_and_bounded() {
         queued(&cluster, n + 1).await;
     }
     let error = refused(&cluster, "a", "get", "").await;
-    assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::Overloaded, "overloaded"), "{error}");
-    assert!(error.retryable && error.never_ran() && error.message.contains("limits.queue_calls 4"), "{error}");
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (CallErrorKind::Overloaded, "overloaded"),
+        "{error}"
+    );
+    assert!(
+        error.retryable && error.never_ran() && error.message.contains("limits.queue_calls 4"),
+        "{error}"
+    );
     within(running).await.expect("join").expect("slept");
     for (n, call) in waiting.into_iter().enumerate() {
         let reply = within(call).await.expect("join").expect("a reply");
         assert_eq!(shown(&reply), (n + 1).to_string());
     }
     queued(&cluster, 0).await;
-    assert_eq!(ask(&cluster, "a", "memory-count", "").await, "4", "room again");
+    assert_eq!(
+        ask(&cluster, "a", "memory-count", "").await,
+        "4",
+        "room again"
+    );
     cluster.stop().await;
 }
 
@@ -93,11 +139,29 @@ async fn a_queue_is_bounded_in_bytes() {
     queued(&cluster, 1).await;
     let waiting = spawn(&cluster, "echo", vec![1; 60 << 10], CallOptions::default());
     queued(&cluster, 2).await;
-    let error = within(spawn(&cluster, "echo", vec![2; 60 << 10], CallOptions::default())).await.expect("join").expect_err("too much");
+    let error = within(spawn(
+        &cluster,
+        "echo",
+        vec![2; 60 << 10],
+        CallOptions::default(),
+    ))
+    .await
+    .expect("join")
+    .expect_err("too much");
     assert_eq!(error.kind, CallErrorKind::Overloaded, "{error}");
-    assert!(error.message.contains("limits.queue_bytes 65536"), "{error}");
+    assert!(
+        error.message.contains("limits.queue_bytes 65536"),
+        "{error}"
+    );
     within(running).await.expect("join").expect("slept");
-    assert_eq!(within(waiting).await.expect("join").expect("echoed").payload, vec![1; 60 << 10]);
+    assert_eq!(
+        within(waiting)
+            .await
+            .expect("join")
+            .expect("echoed")
+            .payload,
+        vec![1; 60 << 10]
+    );
     cluster.stop().await;
 }
 
@@ -107,11 +171,18 @@ async fn a_reply_leaves_early_only_when_asked_to() {
     let held = Held::new();
     let cluster = guests::start_on(held.store(), one_shard(), "misbehave").await;
     held.hold();
-    let guests_wish = within(call(&cluster, "a", "reply-when-applied", "1")).await.expect("at once");
-    let callers_wish = within(applied(&cluster, "a", "put", "2")).await.expect("at once");
+    let guests_wish = within(call(&cluster, "a", "reply-when-applied", "1"))
+        .await
+        .expect("at once");
+    let callers_wish = within(applied(&cluster, "a", "put", "2"))
+        .await
+        .expect("at once");
     assert!(callers_wish.seq > guests_wish.seq);
     assert!(cluster.durable_seq(0).expect("open") < guests_wish.seq);
-    let durable = CallOptions { durability: Some(Durability::Durable), ..CallOptions::default() };
+    let durable = CallOptions {
+        durability: Some(Durability::Durable),
+        ..CallOptions::default()
+    };
     let held_back = [
         spawn(&cluster, "put", "3", CallOptions::default()),
         spawn(&cluster, "get", "", CallOptions::default()),
@@ -121,7 +192,9 @@ async fn a_reply_leaves_early_only_when_asked_to() {
     within(held.someone_waits()).await;
     // All of them ran: this call came after them, and is let out.
     queued(&cluster, 0).await;
-    let last = within(applied(&cluster, "a", "get", "")).await.expect("at once");
+    let last = within(applied(&cluster, "a", "get", ""))
+        .await
+        .expect("at once");
     assert_eq!(last.seq, callers_wish.seq + 3);
     assert!(held_back.iter().all(|call| !call.is_finished()));
     held.release();
@@ -138,11 +211,21 @@ async fn a_reply_may_be_empty_or_as_large_as_its_limit() {
     config.limits.reply = 1 << 20;
     let cluster = guests::start(config, "misbehave").await;
     for size in [0, 1, 1 << 20] {
-        let reply = within(call(&cluster, "a", "big-reply", &size.to_string())).await.expect("a reply");
+        let reply = within(call(&cluster, "a", "big-reply", &size.to_string()))
+            .await
+            .expect("a reply");
         assert_eq!(reply.payload.len(), size);
     }
     let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
-    let reply = within(spawn(&cluster, "echo", bytes.clone(), CallOptions::default())).await.expect("join").expect("echoed");
+    let reply = within(spawn(
+        &cluster,
+        "echo",
+        bytes.clone(),
+        CallOptions::default(),
+    ))
+    .await
+    .expect("join")
+    .expect("echoed");
     assert_eq!(reply.payload, bytes);
     cluster.stop().await;
 }

@@ -19,14 +19,30 @@ fn roomy() -> Config {
 #[tokio::test(flavor = "multi_thread")]
 async fn single_keys_and_batches() {
     let cluster = guests::start(roomy(), "misbehave").await;
-    let put: u64 = ask(&cluster, "a", "put", "one").await.parse().expect("a seq");
-    let batch: u64 = ask(&cluster, "a", "batch", "b two\nc three\nb four").await.parse().expect("a seq");
+    let put: u64 = ask(&cluster, "a", "put", "one")
+        .await
+        .parse()
+        .expect("a seq");
+    let batch: u64 = ask(&cluster, "a", "batch", "b two\nc three\nb four")
+        .await
+        .parse()
+        .expect("a seq");
     assert!(batch > put);
-    assert_eq!(ask(&cluster, "a", "get-many", "a\nb\nc\nd").await, "3\n4\n5\n-");
-    assert_eq!(ask(&cluster, "b", "get", "").await, "four", "later operations of a batch win");
+    assert_eq!(
+        ask(&cluster, "a", "get-many", "a\nb\nc\nd").await,
+        "3\n4\n5\n-"
+    );
+    assert_eq!(
+        ask(&cluster, "b", "get", "").await,
+        "four",
+        "later operations of a batch win"
+    );
     ask(&cluster, "a", "batch", "a\nd five").await;
     assert_eq!(refused(&cluster, "a", "get", "").await.code, "not-found");
-    let deleted: u64 = ask(&cluster, "d", "delete", "").await.parse().expect("a seq");
+    let deleted: u64 = ask(&cluster, "d", "delete", "")
+        .await
+        .parse()
+        .expect("a seq");
     assert!(deleted > batch);
     ask(&cluster, "d", "delete", "").await;
     assert_eq!(refused(&cluster, "d", "get", "").await.code, "not-found");
@@ -52,7 +68,11 @@ async fn scans_in_both_directions_over_ranges_and_prefixes() {
         ("scan-range", "d\na", ""),
     ];
     for (method, payload, keys) in cases {
-        assert_eq!(ask(&cluster, "a", method, payload).await, keys, "{method} {payload:?}");
+        assert_eq!(
+            ask(&cluster, "a", method, payload).await,
+            keys,
+            "{method} {payload:?}"
+        );
     }
     cluster.stop().await;
 }
@@ -71,7 +91,10 @@ async fn long_scans_come_whole_and_in_order() {
     for key in ["large/1", "large/2", "large/3"] {
         ask(&cluster, key, "put", &large).await;
     }
-    assert_eq!(ask(&cluster, "a", "scan", "large/").await, "large/1\nlarge/2\nlarge/3");
+    assert_eq!(
+        ask(&cluster, "a", "scan", "large/").await,
+        "large/1\nlarge/2\nlarge/3"
+    );
     cluster.stop().await;
 }
 
@@ -92,10 +115,18 @@ async fn transactions_commit_or_conflict() {
     assert_eq!(ask(&cluster, "a", "get", "").await, "one,two");
     for isolation in ["snapshot", "serializable"] {
         let error = refused(&cluster, "k", "txn-conflict", isolation).await;
-        assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::Guest, "conflict"), "{isolation}: {error}");
+        assert_eq!(
+            (error.kind, error.code.as_str()),
+            (CallErrorKind::Guest, "conflict"),
+            "{isolation}: {error}"
+        );
         assert!(error.retryable, "{isolation}: {error}");
         assert_eq!(ask(&cluster, "k", "get", "").await, "other", "{isolation}");
-        assert_eq!(refused(&cluster, "txn-conflict", "get", "").await.code, "not-found", "{isolation}");
+        assert_eq!(
+            refused(&cluster, "txn-conflict", "get", "").await.code,
+            "not-found",
+            "{isolation}"
+        );
     }
     cluster.stop().await;
 }
@@ -115,26 +146,48 @@ async fn values_expire() {
         }
     })
     .await;
-    assert_eq!(ask(&cluster, "a", "scan", "").await, "long", "a scan leaves out what expired");
-    assert_eq!(refused(&cluster, "short", "versioned", "").await.code, "not-found");
+    assert_eq!(
+        ask(&cluster, "a", "scan", "").await,
+        "long",
+        "a scan leaves out what expired"
+    );
+    assert_eq!(
+        refused(&cluster, "short", "versioned", "").await.code,
+        "not-found"
+    );
     let versioned = ask(&cluster, "long", "versioned", "").await;
-    let [found, created, expires, value] = versioned.split(' ').collect::<Vec<_>>()[..] else { panic!("{versioned}") };
+    let [found, created, expires, value] = versioned.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{versioned}")
+    };
     let ms = |text: &str| text.parse::<u64>().expect("milliseconds");
     assert_eq!((found, value), (seq.as_str(), "ttl"));
     assert_eq!(ms(expires) - ms(created), 60_000, "{versioned}");
     let seq = ask(&cluster, "long", "put", "for good").await;
     let versioned = ask(&cluster, "long", "versioned", "").await;
-    assert!(versioned.starts_with(&format!("{seq} ")) && versioned.ends_with(" - for good"), "{versioned}");
+    assert!(
+        versioned.starts_with(&format!("{seq} ")) && versioned.ends_with(" - for good"),
+        "{versioned}"
+    );
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn merges_add_up() {
     for (operator, method, operands, get, sum, wrong) in [
-        ("u64-add", "merge-u64", ["5", "7", "30"], "get-u64", "42", Some("no u64")),
+        (
+            "u64-add",
+            "merge-u64",
+            ["5", "7", "30"],
+            "get-u64",
+            "42",
+            Some("no u64"),
+        ),
         ("append", "merge", ["a", "b", "c"], "get", "abc", None),
     ] {
-        let config = Config { merge_operator: Some(operator.into()), ..roomy() };
+        let config = Config {
+            merge_operator: Some(operator.into()),
+            ..roomy()
+        };
         let cluster = guests::start(config, "misbehave").await;
         for operand in operands {
             ask(&cluster, "m", method, operand).await;

@@ -8,14 +8,18 @@ use crate::support::native::{applied, call, config};
 use crate::support::store::{Held, within};
 
 fn one_shard() -> Config {
-    Config { shards: 1, ..config() }
+    Config {
+        shards: 1,
+        ..config()
+    }
 }
 
 /// Asks until the guest has heard of so many tags.
 async fn tags(cluster: &quarry::Cluster, count: usize) -> Vec<u64> {
     within(async {
         loop {
-            let tags: Vec<u64> = serde_json::from_str(&ask(cluster, "a", "tags", "").await).expect("a list");
+            let tags: Vec<u64> =
+                serde_json::from_str(&ask(cluster, "a", "tags", "").await).expect("a list");
             if tags.len() >= count {
                 return tags;
             }
@@ -35,7 +39,9 @@ async fn tags_come_in_the_order_of_their_writes_and_once() {
             let mut asked = Vec::new();
             for n in 0..EACH {
                 let tag = caller * EACH + n;
-                let reply = within(call(&cluster, "a", "notify", &tag.to_string())).await.expect("notify");
+                let reply = within(call(&cluster, "a", "notify", &tag.to_string()))
+                    .await
+                    .expect("notify");
                 asked.push((reply.seq, tag));
             }
             asked
@@ -49,10 +55,22 @@ async fn tags_come_in_the_order_of_their_writes_and_once() {
     sorted.sort_unstable();
     assert_eq!(sorted, (0..CALLERS * EACH).collect::<Vec<_>>(), "each once");
     for caller in 0..CALLERS {
-        let own: Vec<u64> = heard.iter().copied().filter(|tag| tag / EACH == caller).collect();
-        assert_eq!(own, (caller * EACH..(caller + 1) * EACH).collect::<Vec<_>>(), "a caller's in its order");
+        let own: Vec<u64> = heard
+            .iter()
+            .copied()
+            .filter(|tag| tag / EACH == caller)
+            .collect();
+        assert_eq!(
+            own,
+            (caller * EACH..(caller + 1) * EACH).collect::<Vec<_>>(),
+            "a caller's in its order"
+        );
     }
-    assert_eq!(heard, asked.iter().map(|(_, tag)| *tag).collect::<Vec<_>>(), "all in the order of seq");
+    assert_eq!(
+        heard,
+        asked.iter().map(|(_, tag)| *tag).collect::<Vec<_>>(),
+        "all in the order of seq"
+    );
     cluster.stop().await;
 }
 
@@ -68,11 +86,25 @@ async fn nothing_is_told_before_it_is_durable() {
         ask(&cluster, "a", "notify", tag).await;
     }
     within(held.someone_waits()).await;
-    let options = CallOptions { durability: Some(Durability::Applied), ..CallOptions::default() };
-    let error = within(cluster.call(Target::key("a"), "notify", "4".into(), options)).await.expect_err("one too many");
-    assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::Guest, "limit"), "{error}");
-    assert!(error.retryable && error.message.contains("limits.notifications"), "{error}");
-    let tags_now = within(applied(&cluster, "a", "tags", "")).await.expect("tags");
+    let options = CallOptions {
+        durability: Some(Durability::Applied),
+        ..CallOptions::default()
+    };
+    let error = within(cluster.call(Target::key("a"), "notify", "4".into(), options))
+        .await
+        .expect_err("one too many");
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (CallErrorKind::Guest, "limit"),
+        "{error}"
+    );
+    assert!(
+        error.retryable && error.message.contains("limits.notifications"),
+        "{error}"
+    );
+    let tags_now = within(applied(&cluster, "a", "tags", ""))
+        .await
+        .expect("tags");
     assert_eq!(shown(&tags_now), "[]");
     held.release();
     assert_eq!(tags(&cluster, 3).await, [1, 2, 3]);
@@ -89,15 +121,23 @@ async fn a_trap_forgets_tags_and_a_swap_keeps_them() {
     let cluster = guests::start_on(held.store(), config.clone(), "misbehave").await;
     held.hold();
     ask(&cluster, "a", "notify", "1").await;
-    let error = within(applied(&cluster, "a", "trap", "")).await.expect_err("a trap");
+    let error = within(applied(&cluster, "a", "trap", ""))
+        .await
+        .expect_err("a trap");
     assert!(matches!(error.kind, CallErrorKind::Trap(_)), "{error}");
     let written = applied(&cluster, "a", "notify", "2").await.expect("notify");
     let newer = guests::module(&config, "misbehave", 2).await;
     within(cluster.swap(newer)).await.expect("swap");
     held.release();
-    within(cluster.notify_when_durable(0, written.seq)).await.expect("durable");
+    within(cluster.notify_when_durable(0, written.seq))
+        .await
+        .expect("durable");
     assert_eq!(tags(&cluster, 1).await, [2]);
-    assert_eq!(ask(&cluster, "a", "get", "").await.len(), 8, "the last write stays");
+    assert_eq!(
+        ask(&cluster, "a", "get", "").await.len(),
+        8,
+        "the last write stays"
+    );
     cluster.stop().await;
 }
 
@@ -106,7 +146,12 @@ async fn a_seq_that_was_not_given_out_cannot_be_waited_for() {
     let cluster = guests::start(one_shard(), "misbehave").await;
     let error = refused(&cluster, "a", "notify", "1 18446744073709551615").await;
     assert_eq!(error.code, "invalid-argument", "{error}");
-    assert!(error.message.contains("18446744073709551615 was not given out yet"), "{error}");
+    assert!(
+        error
+            .message
+            .contains("18446744073709551615 was not given out yet"),
+        "{error}"
+    );
     ask(&cluster, "a", "notify", "2").await;
     assert_eq!(tags(&cluster, 1).await, [2]);
     cluster.stop().await;

@@ -30,7 +30,11 @@ async fn what_calls_leave_open_does_not_add_up() {
             let kept = ask(&cluster, &keys[0], method, &LEFT_OPEN.to_string()).await;
             assert_eq!(kept, (n * LEFT_OPEN).to_string(), "{method}");
         }
-        assert_eq!(ask(&cluster, &keys[0], "use-leaked", "").await, outcome, "{method}");
+        assert_eq!(
+            ask(&cluster, &keys[0], "use-leaked", "").await,
+            outcome,
+            "{method}"
+        );
         ask(&cluster, &keys[0], "drop-leaked", "").await;
         assert_eq!(ask(&cluster, &keys[0], "get", "").await, "kept", "{method}");
         // All of them can be opened anew.
@@ -38,7 +42,10 @@ async fn what_calls_leave_open_does_not_add_up() {
         ask(&cluster, &keys[0], "drop-leaked", "").await;
     }
     let leaked = refused(&cluster, "leaked", "get", "").await;
-    assert_eq!(leaked.code, "not-found", "a transaction without a commit changes nothing");
+    assert_eq!(
+        leaked.code, "not-found",
+        "a transaction without a commit changes nothing"
+    );
     assert_eq!(cluster.shard_report(0).expect("a report").traps, 0);
     neighbour.serves(1).await;
     neighbour.stop().await;
@@ -58,10 +65,17 @@ async fn what_queries_leave_open_does_not_add_up() {
         }
         let outcome = query(&cluster, "a", "use-leaked", "").await.expect("used");
         assert!(shown(&outcome).contains("closed"), "{}", shown(&outcome));
-        query(&cluster, "a", "drop-leaked", "").await.expect("dropped");
+        query(&cluster, "a", "drop-leaked", "")
+            .await
+            .expect("dropped");
     }
-    let error = query(&cluster, "a", "leak-transactions", "1").await.expect_err("a query cannot write");
-    assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::Guest, "read-only"));
+    let error = query(&cluster, "a", "leak-transactions", "1")
+        .await
+        .expect_err("a query cannot write");
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (CallErrorKind::Guest, "read-only")
+    );
     let got = query(&cluster, "a", "get", "").await.expect("get");
     assert_eq!(shown(&got), "kept");
     cluster.stop().await;

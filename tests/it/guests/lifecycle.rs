@@ -28,7 +28,10 @@ async fn a_guest_that_does_not_start_quarantines_its_shards_and_says_why() {
     slow.limits.cpu_time = Duration::from_secs(20);
     slow.limits.start_time = Duration::from_millis(50);
     for (mut config, says) in [
-        (with(r#"{"start":"error"}"#), "the guest's start failed with mine: start failed on purpose"),
+        (
+            with(r#"{"start":"error"}"#),
+            "the guest's start failed with mine: start failed on purpose",
+        ),
         (with(r#"{"start":"panic"}"#), "start panicked on purpose"),
         (with(r#"{"start":"spin"}"#), "limits.cpu_time (200ms)"),
         (slow, "limits.start_time (50ms)"),
@@ -39,11 +42,20 @@ async fn a_guest_that_does_not_start_quarantines_its_shards_and_says_why() {
         let error = refused(&cluster, "a", "get", "").await;
         assert_eq!(error.kind, CallErrorKind::Quarantined, "{error}");
         assert!(error.message.contains(says), "{error}");
-        let not_ready = cluster.await_ready(Some(Duration::ZERO)).await.expect_err("no shard runs");
+        let not_ready = cluster
+            .await_ready(Some(Duration::ZERO))
+            .await
+            .expect_err("no shard runs");
         assert_eq!(not_ready.shards.len(), 2);
         assert!(not_ready.to_string().contains(says), "{not_ready}");
-        let error = within(cluster.restart_shard(0)).await.expect_err("it fails again");
-        assert_eq!(error.kind, CallErrorKind::Trap(TrapKind::Instantiate), "{error}");
+        let error = within(cluster.restart_shard(0))
+            .await
+            .expect_err("it fails again");
+        assert_eq!(
+            error.kind,
+            CallErrorKind::Trap(TrapKind::Instantiate),
+            "{error}"
+        );
         assert!(error.message.contains(says), "{error}");
         within(cluster.stop()).await;
     }
@@ -55,7 +67,13 @@ async fn a_start_that_fails_once_is_tried_again() {
     within(cluster.await_ready(None)).await.expect("ready");
     for report in [0, 1].map(|shard| cluster.shard_report(shard).expect("a report")) {
         assert_eq!(report.status, ShardState::Running);
-        assert!(report.last_error.as_deref().is_some_and(|error| error.contains("on purpose, once")), "{report:?}");
+        assert!(
+            report
+                .last_error
+                .as_deref()
+                .is_some_and(|error| error.contains("on purpose, once")),
+            "{report:?}"
+        );
     }
     ask(&cluster, "a", "put", "x").await;
     assert_eq!(ask(&cluster, "a", "get", "").await, "x");
@@ -66,11 +84,33 @@ async fn a_start_that_fails_once_is_tried_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn options_that_a_guest_refuses_keep_the_node_from_starting() {
     for (text, says) in [
-        (r#"{"validate":"refuse"}"#, &["lifecycle", "refused on purpose", r#"{"validate":"refuse"}"#][..]),
-        (r#"{"wrong":1}"#, &["there is no option `wrong`", "choose from start, stop, validate, durable, call"]),
+        (
+            r#"{"validate":"refuse"}"#,
+            &[
+                "lifecycle",
+                "refused on purpose",
+                r#"{"validate":"refuse"}"#,
+            ][..],
+        ),
+        (
+            r#"{"wrong":1}"#,
+            &[
+                "there is no option `wrong`",
+                "choose from start, stop, validate, durable, call",
+            ],
+        ),
         (r#"{"validate":"read"}"#, &["reading failed with closed"]),
-        (r#"{"validate":"panic"}"#, &["it failed to check its options", "validate panicked on purpose"]),
-        (r#"{"validate":"spin"}"#, &["it failed to check its options", "limits.cpu_time (200ms)"]),
+        (
+            r#"{"validate":"panic"}"#,
+            &[
+                "it failed to check its options",
+                "validate panicked on purpose",
+            ],
+        ),
+        (
+            r#"{"validate":"spin"}"#,
+            &["it failed to check its options", "limits.cpu_time (200ms)"],
+        ),
     ] {
         let config = with(text);
         let module = guests::module(&config, "lifecycle", 1).await;
@@ -81,7 +121,9 @@ async fn options_that_a_guest_refuses_keep_the_node_from_starting() {
         for part in says {
             assert!(error.to_string().contains(part), "{text}: {error}");
         }
-        let written = futures::TryStreamExt::try_collect::<Vec<_>>(store.objects().list(None)).await.expect("a list");
+        let written = futures::TryStreamExt::try_collect::<Vec<_>>(store.objects().list(None))
+            .await
+            .expect("a list");
         assert!(written.is_empty(), "{text}: {written:?}");
     }
 }
@@ -89,7 +131,10 @@ async fn options_that_a_guest_refuses_keep_the_node_from_starting() {
 #[tokio::test(flavor = "multi_thread")]
 async fn options_reach_the_guest() {
     let cluster = guests::start(with(r#"{"start":"write","stop":"write"}"#), "lifecycle").await;
-    assert_eq!(ask(&cluster, "a", "options", "").await, r#"{"start":"write","stop":"write"}"#);
+    assert_eq!(
+        ask(&cluster, "a", "options", "").await,
+        r#"{"start":"write","stop":"write"}"#
+    );
     cluster.stop().await;
 }
 
@@ -129,7 +174,11 @@ async fn a_guest_that_does_not_stop_is_cut_off() {
         assert_eq!(ask(&cluster, "a", "get", "").await, "kept");
         let begun = Instant::now();
         within(cluster.stop()).await;
-        assert!(begun.elapsed() < Duration::from_secs(5), "{stop}: the stop took {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{stop}: the stop took {:?}",
+            begun.elapsed()
+        );
         let after = guests::start_on(store, config, "kv").await;
         assert_eq!(ask(&after, "a", "get", "").await, "kept", "{stop}");
         after.stop().await;
@@ -139,9 +188,16 @@ async fn a_guest_that_does_not_stop_is_cut_off() {
 /// A call that does not end is cut off after `shard.close_timeout`. Nobody is told that it did not run: it may have.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_a_call_for_ever() {
+    for (method, payload) in [("sleep", "25000"), ("spin", "")] {
+        stop_during(method, payload).await;
+    }
+}
+
+async fn stop_during(method: &'static str, payload: &'static str) {
     let store = Store::open("memory:", &Default::default()).expect("store");
     let mut config = config();
     config.shard.close_timeout = Duration::from_secs(1);
+    config.limits.cpu_time = Duration::from_secs(25);
     let cluster = guests::start_on(store.clone(), config.clone(), "misbehave").await;
     ask(&cluster, "a", "put", "kept").await;
     let shard = cluster.shard_for(b"a");
@@ -157,18 +213,28 @@ async fn a_stop_does_not_wait_for_a_call_for_ever() {
         })
         .await;
     };
-    let running = spawn("sleep", "25000");
+    let running = spawn(method, payload);
     queued(1).await;
     let waiting = spawn("put", "never");
     queued(2).await;
     let begun = Instant::now();
     within(cluster.stop()).await;
-    assert!(begun.elapsed() < Duration::from_secs(10), "the stop took {:?}", begun.elapsed());
-    let error = within(running).await.expect("join").expect_err("it was cut off");
-    assert_eq!(error.kind, CallErrorKind::Unknown, "{error}");
-    assert!(!error.never_ran() && !error.retryable, "{error}");
-    let error = within(waiting).await.expect("join").expect_err("it never began");
-    assert_eq!(error.kind, CallErrorKind::Unassigned, "{error}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{method}: the stop took {:?}",
+        begun.elapsed()
+    );
+    let error = within(running)
+        .await
+        .expect("join")
+        .expect_err("it was cut off");
+    assert_eq!(error.kind, CallErrorKind::Unknown, "{method}: {error}");
+    assert!(!error.never_ran() && !error.retryable, "{method}: {error}");
+    let error = within(waiting)
+        .await
+        .expect("join")
+        .expect_err("it never began");
+    assert_eq!(error.kind, CallErrorKind::Unassigned, "{method}: {error}");
     let after = guests::start_on(store, config, "misbehave").await;
     assert_eq!(ask(&after, "a", "get", "").await, "kept");
     after.stop().await;
@@ -176,7 +242,10 @@ async fn a_stop_does_not_wait_for_a_call_for_ever() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_fails_to_take_durable_tags_is_replaced() {
-    for (durable, says) in [("panic", "durable panicked on purpose: [7]"), ("spin", "limits.cpu_time (200ms)")] {
+    for (durable, says) in [
+        ("panic", "durable panicked on purpose: [7]"),
+        ("spin", "limits.cpu_time (200ms)"),
+    ] {
         let mut config = with(&format!(r#"{{"durable":"{durable}"}}"#));
         config.limits.traps = 0;
         let cluster = guests::start(config, "lifecycle").await;
@@ -192,7 +261,10 @@ async fn a_guest_that_fails_to_take_durable_tags_is_replaced() {
         })
         .await;
         let error = refused(&cluster, "a", "get", "").await;
-        assert!(error.kind == CallErrorKind::Quarantined && error.message.contains(says), "{error}");
+        assert!(
+            error.kind == CallErrorKind::Quarantined && error.message.contains(says),
+            "{error}"
+        );
         within(cluster.restart_shard(shard)).await.expect("restart");
         assert_eq!(ask(&cluster, "a", "get", "").await, "kept");
         cluster.stop().await;

@@ -6,7 +6,7 @@ use quarry::call::CallErrorKind;
 use quarry::config::Config;
 
 use crate::support::guests::{self, ask, keys, refused};
-use crate::support::native::{config, call};
+use crate::support::native::{call, config};
 use crate::support::neighbour::Neighbour;
 use crate::support::store::within;
 
@@ -55,10 +55,18 @@ async fn every_refusal_names_its_limit_and_leaves_the_guest_as_it_is() {
     ];
     for (method, payload, code, says) in cases {
         let error = refused(&cluster, &keys[0], method, payload).await;
-        assert_eq!(error.kind, CallErrorKind::Guest, "{method} {payload}: {error}");
+        assert_eq!(
+            error.kind,
+            CallErrorKind::Guest,
+            "{method} {payload}: {error}"
+        );
         assert_eq!(error.code, code, "{method} {payload}: {error}");
         assert!(error.message.contains(says), "{method} {payload}: {error}");
-        assert_eq!(error.retryable, payload.ends_with("retryable"), "{method} {payload}");
+        assert_eq!(
+            error.retryable,
+            payload.ends_with("retryable"),
+            "{method} {payload}"
+        );
         asked += 1;
         // The same instance goes on.
         let count = ask(&cluster, &keys[0], "memory-count", "").await;
@@ -68,10 +76,24 @@ async fn every_refusal_names_its_limit_and_leaves_the_guest_as_it_is() {
     neighbour.serves(1).await;
     neighbour.stop().await;
     // What is just within the limits is taken.
-    for (method, payload) in [("oversize-key", "1000"), ("oversize-value", "1048576"), ("leak-cursors", "8"), ("get-many", "repeat 1024")] {
-        within(call(&cluster, &keys[0], method, payload)).await.unwrap_or_else(|error| panic!("{method}: {error}"));
+    for (method, payload) in [
+        ("oversize-key", "1000"),
+        ("oversize-value", "1048576"),
+        ("leak-cursors", "8"),
+        ("get-many", "repeat 1024"),
+    ] {
+        within(call(&cluster, &keys[0], method, payload))
+            .await
+            .unwrap_or_else(|error| panic!("{method}: {error}"));
     }
-    assert_eq!(ask(&cluster, &keys[0], "put", "").await.parse::<u64>().map(|seq| seq > 0), Ok(true), "an empty value is a value");
+    assert_eq!(
+        ask(&cluster, &keys[0], "put", "")
+            .await
+            .parse::<u64>()
+            .map(|seq| seq > 0),
+        Ok(true),
+        "an empty value is a value"
+    );
     assert_eq!(ask(&cluster, &keys[0], "get", "").await, "");
     cluster.stop().await;
 }
@@ -83,8 +105,17 @@ async fn a_batch_over_its_limit_writes_nothing() {
     config.limits.batch = 40 << 20;
     let cluster = guests::start(config, "misbehave").await;
     let error = refused(&cluster, "a", "oversize-batch", "").await;
-    assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::Guest, "limit"), "{error}");
-    assert!(error.message.contains("a batch of 47185923 bytes is over limits.batch (41943040 bytes)"), "{error}");
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (CallErrorKind::Guest, "limit"),
+        "{error}"
+    );
+    assert!(
+        error
+            .message
+            .contains("a batch of 47185923 bytes is over limits.batch (41943040 bytes)"),
+        "{error}"
+    );
     assert_eq!(ask(&cluster, "a", "get-many", "a\nb\nc").await, "-\n-\n-");
     cluster.stop().await;
 }
@@ -93,6 +124,9 @@ async fn a_batch_over_its_limit_writes_nothing() {
 async fn a_message_over_its_bound_is_cut() {
     let cluster = guests::start(config(), "misbehave").await;
     let error = refused(&cluster, "a", "big-error", "").await;
-    assert_eq!((error.code.as_str(), error.message.len()), ("big-error", 8 << 10));
+    assert_eq!(
+        (error.code.as_str(), error.message.len()),
+        ("big-error", 8 << 10)
+    );
     cluster.stop().await;
 }

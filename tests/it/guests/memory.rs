@@ -38,12 +38,22 @@ const CASES: &[(&str, &str, usize)] = &[
 #[test]
 fn memory_stays_bounded() {
     let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "guests::memory::alone", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "guests::memory::alone",
+            "--ignored",
+            "--nocapture",
+        ])
         .output()
         .expect("it runs");
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("1 passed"), "the test has another name now: {text}");
+    assert!(
+        text.contains("1 passed"),
+        "the test has another name now: {text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,8 +80,14 @@ async fn alone() {
         neighbour.serves(1).await;
         let (after, peak) = (status("VmRSS"), status("VmHWM"));
         println!("{method} {payload}: {before} MiB before, {peak} MiB at most, {after} MiB after");
-        assert!(after < before + GROWTH, "{method} {payload}: {before} MiB, then {after} MiB");
-        assert!(peak < before + PEAK, "{method} {payload}: {before} MiB, then {peak} MiB for a while");
+        assert!(
+            after < before + GROWTH,
+            "{method} {payload}: {before} MiB, then {after} MiB"
+        );
+        assert!(
+            peak < before + PEAK,
+            "{method} {payload}: {before} MiB, then {peak} MiB for a while"
+        );
     }
     neighbour.stop().await;
     within(cluster.stop()).await;
@@ -86,14 +102,23 @@ async fn misbehave(cluster: &Cluster, key: &str, method: &str, payload: &str) {
         within(cluster.restart_shard(0)).await.expect("restart");
     }
     ask(cluster, key, "drop-leaked", "").await;
-    query(cluster, key, "drop-leaked", "").await.expect("dropped");
+    query(cluster, key, "drop-leaked", "")
+        .await
+        .expect("dropped");
 }
 
 /// A line of this process's status, in MiB.
 fn status(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("a status");
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).expect("the line");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .expect("the line");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .expect("a number")
+        >> 10
 }
 
 /// Counts the peak from now on. Where the system does not allow it, the peak of earlier cases counts as well.

@@ -22,23 +22,50 @@ async fn a_query_that_fails_costs_nobody_anything() {
     let neighbour = Neighbour::of(&cluster, "a");
     neighbour.serves(1).await;
     for (method, payload, kind, says) in [
-        ("trap", "because", TrapKind::Aborted, "trapped on purpose: because"),
+        (
+            "trap",
+            "because",
+            TrapKind::Aborted,
+            "trapped on purpose: because",
+        ),
         ("spin", "", TrapKind::CpuTime, "limits.cpu_time (300ms)"),
-        ("allocate", "", TrapKind::Memory, "limits.memory (33554432 bytes)"),
+        (
+            "allocate",
+            "",
+            TrapKind::Memory,
+            "limits.memory (33554432 bytes)",
+        ),
         ("recurse", "", TrapKind::StackOverflow, "stack"),
-        ("big-reply", "1048577", TrapKind::ReplyTooLarge, "limits.reply"),
+        (
+            "big-reply",
+            "1048577",
+            TrapKind::ReplyTooLarge,
+            "limits.reply",
+        ),
     ] {
         for _ in 0..3 {
             let served = neighbour.served();
-            let error = query(&cluster, "a", method, payload).await.expect_err(method);
+            let error = query(&cluster, "a", method, payload)
+                .await
+                .expect_err(method);
             assert_eq!(error.kind, CallErrorKind::Trap(kind), "{method}: {error}");
             assert!(error.message.contains(says), "{method}: {error}");
-            assert!(method != "spin" || neighbour.served() > served, "calls go on while a query spins");
+            assert!(
+                method != "spin" || neighbour.served() > served,
+                "calls go on while a query spins"
+            );
         }
-        query(&cluster, "a", "get", "").await.unwrap_or_else(|error| panic!("after {method}: {error}"));
+        query(&cluster, "a", "get", "")
+            .await
+            .unwrap_or_else(|error| panic!("after {method}: {error}"));
     }
-    let report = cluster.shard_report(cluster.shard_for(b"a")).expect("a report");
-    assert_eq!(report.traps, 0, "the instance that runs the calls is another");
+    let report = cluster
+        .shard_report(cluster.shard_for(b"a"))
+        .expect("a report");
+    assert_eq!(
+        report.traps, 0,
+        "the instance that runs the calls is another"
+    );
     neighbour.stop().await;
     cluster.stop().await;
 }
@@ -47,11 +74,34 @@ async fn a_query_that_fails_costs_nobody_anything() {
 async fn a_query_cannot_write() {
     let cluster = guests::start(config(), "misbehave").await;
     ask(&cluster, "a", "put", "one").await;
-    for method in ["put", "delete", "batch", "merge", "transaction", "txn-conflict", "ttl", "notify", "empty-batch"] {
-        let payload = if method == "ttl" || method == "notify" { "1000" } else { "x y" };
-        let error = query(&cluster, "a", method, payload).await.expect_err(method);
-        assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::Guest, "read-only"), "{method}: {error}");
-        assert!(error.message.contains("make it a call"), "{method}: {error}");
+    for method in [
+        "put",
+        "delete",
+        "batch",
+        "merge",
+        "transaction",
+        "txn-conflict",
+        "ttl",
+        "notify",
+        "empty-batch",
+    ] {
+        let payload = if method == "ttl" || method == "notify" {
+            "1000"
+        } else {
+            "x y"
+        };
+        let error = query(&cluster, "a", method, payload)
+            .await
+            .expect_err(method);
+        assert_eq!(
+            (error.kind, error.code.as_str()),
+            (CallErrorKind::Guest, "read-only"),
+            "{method}: {error}"
+        );
+        assert!(
+            error.message.contains("make it a call"),
+            "{method}: {error}"
+        );
     }
     assert_eq!(ask(&cluster, "a", "get", "").await, "one");
     cluster.stop().await;
@@ -74,7 +124,12 @@ async fn queries_run_in_parallel_with_calls_and_each_other() {
     });
     let sleeping = [ask_for("sleep", "1500"), ask_for("sleep", "1500")];
     within(async {
-        while cluster.shard_report(cluster.shard_for(b"a")).expect("a report").queued < 3 {
+        while cluster
+            .shard_report(cluster.shard_for(b"a"))
+            .expect("a report")
+            .queued
+            < 3
+        {
             tokio::task::yield_now().await;
         }
     })
@@ -105,8 +160,13 @@ async fn a_query_shows_what_it_may() {
         let cluster = cluster.clone();
         async move { query(&cluster, "a", "get", "").await }
     });
-    let durable = QueryOptions { read: Read::Durable, ..QueryOptions::default() };
-    let old = within(cluster.query(Target::key("a"), "get", "".into(), durable.clone())).await.expect("at once");
+    let durable = QueryOptions {
+        read: Read::Durable,
+        ..QueryOptions::default()
+    };
+    let old = within(cluster.query(Target::key("a"), "get", "".into(), durable.clone()))
+        .await
+        .expect("at once");
     assert_eq!(shown(&old), "old");
     assert!(!waits.is_finished() && !write.is_finished());
     held.release();
@@ -114,7 +174,9 @@ async fn a_query_shows_what_it_may() {
     assert_eq!(shown(&new), "new");
     let written = within(write).await.expect("join").expect("written");
     assert!(new.seq >= written.seq && old.seq < written.seq);
-    let durable = within(cluster.query(Target::key("a"), "get", "".into(), durable)).await.expect("at once");
+    let durable = within(cluster.query(Target::key("a"), "get", "".into(), durable))
+        .await
+        .expect("at once");
     assert_eq!(shown(&durable), "new", "what was acknowledged is there");
     cluster.stop().await;
 }
@@ -122,8 +184,16 @@ async fn a_query_shows_what_it_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_without_queries_says_so() {
     let cluster = guests::start(config(), "reach").await;
-    let error = query(&cluster, "a", "env", "").await.expect_err("no queries");
-    assert_eq!((error.kind, error.code.as_str()), (CallErrorKind::NoQueries, "no-queries"));
-    assert!(error.never_ran() && error.message.contains("use call"), "{error}");
+    let error = query(&cluster, "a", "env", "")
+        .await
+        .expect_err("no queries");
+    assert_eq!(
+        (error.kind, error.code.as_str()),
+        (CallErrorKind::NoQueries, "no-queries")
+    );
+    assert!(
+        error.never_ran() && error.message.contains("use call"),
+        "{error}"
+    );
     cluster.stop().await;
 }

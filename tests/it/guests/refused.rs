@@ -35,7 +35,8 @@ async fn what_is_no_guest_is_refused_by_name() {
         ("wasi-http.wat", text("wasi-http.wat"), "refused-import", &["wasi:http/", "--disable http"]),
     ];
     for (name, bytes, code, says) in cases {
-        let loaded = within(runtime().load(bytes, "main".into(), 1, Arc::new(Limits::default()))).await;
+        let loaded =
+            within(runtime().load(bytes, "main".into(), 1, Arc::new(Limits::default()))).await;
         let error = loaded.map(|_| ()).expect_err(name);
         assert_eq!(error.code(), code, "{name}: {error}");
         for part in says {
@@ -50,10 +51,26 @@ async fn what_is_no_guest_is_refused_by_name() {
 async fn the_smallest_guest_runs() {
     let config = config();
     let limits = Arc::new(Limits::from(&config));
-    let module = runtime().load(text("minimal.wat"), "main".into(), 1, limits).await.expect("a guest");
-    assert!(module.inspection().expect("looked at").wasi_imports.is_empty());
-    let cluster = Cluster::start(Arc::new(config), module).await.expect("start");
-    let reply = within(call(&cluster, "a", "anything", "at all")).await.expect("a reply");
-    assert_eq!((reply.payload.len(), reply.revision, reply.content_type), (0, 1, None));
+    let module = runtime()
+        .load(text("minimal.wat"), "main".into(), 1, limits)
+        .await
+        .expect("a guest");
+    assert!(
+        module
+            .inspection()
+            .expect("looked at")
+            .wasi_imports
+            .is_empty()
+    );
+    let cluster = Cluster::start(Arc::new(config), module)
+        .await
+        .expect("start");
+    let reply = within(call(&cluster, "a", "anything", "at all"))
+        .await
+        .expect("a reply");
+    assert_eq!(
+        (reply.payload.len(), reply.revision, reply.content_type),
+        (0, 1, None)
+    );
     cluster.stop().await;
 }

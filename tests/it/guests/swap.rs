@@ -19,9 +19,16 @@ async fn another_guest_takes_over_the_data() {
     let report = within(cluster.swap(kv)).await.expect("swap");
     assert_eq!((report.revision, report.shards), (2, 2));
     assert!(report.longest_pause <= report.took);
-    assert_eq!(refused(&cluster, "a", "increment", "").await.code, "unknown-method");
+    assert_eq!(
+        refused(&cluster, "a", "increment", "").await.code,
+        "unknown-method"
+    );
     let stored = within(call(&cluster, "a", "get", "")).await.expect("get");
-    assert_eq!((&stored.payload[..], stored.revision), (&3_u64.to_le_bytes()[..], 2), "the counter's value, as it is stored");
+    assert_eq!(
+        (&stored.payload[..], stored.revision),
+        (&3_u64.to_le_bytes()[..], 2),
+        "the counter's value, as it is stored"
+    );
     let queried = query(&cluster, "a", "get", "").await.expect("query");
     assert_eq!((queried.payload, queried.revision), (stored.payload, 2));
     ask(&cluster, "b", "put", "new").await;
@@ -29,7 +36,10 @@ async fn another_guest_takes_over_the_data() {
     within(cluster.swap(back)).await.expect("swap");
     assert_eq!(ask(&cluster, "a", "increment", "").await, "4");
     for shard in 0..2 {
-        assert_eq!(cluster.shard_report(shard).expect("a report").revision, Some(3));
+        assert_eq!(
+            cluster.shard_report(shard).expect("a report").revision,
+            Some(3)
+        );
     }
     cluster.stop().await;
 }
@@ -47,7 +57,9 @@ async fn a_swap_under_load_loses_nothing() {
                 let key = format!("counter-{}", n % 4);
                 let mut made = Vec::new();
                 while !*stopped.borrow() {
-                    let reply = within(call(&cluster, &key, "increment", "")).await.expect("no call fails");
+                    let reply = within(call(&cluster, &key, "increment", ""))
+                        .await
+                        .expect("no call fails");
                     made.push((key.clone(), reply.revision));
                 }
                 made
@@ -63,7 +75,10 @@ async fn a_swap_under_load_loses_nothing() {
     let mut made = Vec::new();
     for caller in callers {
         let calls = within(caller).await.expect("caller");
-        assert!(calls.is_sorted_by_key(|(_, revision)| *revision), "nobody meets an older revision after a newer one");
+        assert!(
+            calls.is_sorted_by_key(|(_, revision)| *revision),
+            "nobody meets an older revision after a newer one"
+        );
         made.extend(calls);
     }
     for n in 0..4 {
@@ -76,7 +91,11 @@ async fn a_swap_under_load_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_does_not_start_is_not_adopted() {
-    for (start, says) in [("panic", "start panicked on purpose"), ("error", "start failed on purpose"), ("spin", "limits.cpu_time")] {
+    for (start, says) in [
+        ("panic", "start panicked on purpose"),
+        ("error", "start failed on purpose"),
+        ("spin", "limits.cpu_time"),
+    ] {
         let mut config = config();
         options(&mut config, &format!(r#"{{"start":"{start}"}}"#));
         config.limits.cpu_time = std::time::Duration::from_millis(200);
@@ -84,15 +103,41 @@ async fn a_guest_that_does_not_start_is_not_adopted() {
         ask(&cluster, "a", "put", "kept").await;
         assert_eq!(ask(&cluster, "a", "memory-count", "").await, "1");
         let lifecycle = guests::module(&config, "lifecycle", 2).await;
-        let error = within(cluster.swap(lifecycle)).await.expect_err("it does not start");
-        assert!(matches!(error, SwapError::NotStarted { revision: 2, shard: 0, .. }), "{error:?}");
-        assert!(error.to_string().contains(says) && error.to_string().contains("every shard runs what it ran before"), "{error}");
-        assert_eq!(ask(&cluster, "a", "memory-count", "").await, "2", "the old instance goes on, with its memory");
+        let error = within(cluster.swap(lifecycle))
+            .await
+            .expect_err("it does not start");
+        assert!(
+            matches!(
+                error,
+                SwapError::NotStarted {
+                    revision: 2,
+                    shard: 0,
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+        assert!(
+            error.to_string().contains(says)
+                && error
+                    .to_string()
+                    .contains("every shard runs what it ran before"),
+            "{error}"
+        );
+        assert_eq!(
+            ask(&cluster, "a", "memory-count", "").await,
+            "2",
+            "the old instance goes on, with its memory"
+        );
         assert_eq!(ask(&cluster, "a", "get", "").await, "kept");
         assert!(cluster.ready());
         for shard in 0..2 {
             let report = cluster.shard_report(shard).expect("a report");
-            assert_eq!((report.revision, report.traps), (Some(1), 0), "a swap that fails counts against nobody");
+            assert_eq!(
+                (report.revision, report.traps),
+                (Some(1), 0),
+                "a swap that fails counts against nobody"
+            );
         }
         // A restart makes the old guest, not the one that failed.
         within(cluster.restart_shard(0)).await.expect("restart");
@@ -104,14 +149,20 @@ async fn a_guest_that_does_not_start_is_not_adopted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_refuses_the_options_is_not_adopted() {
-    let mut config = Config { shards: 1, ..config() };
+    let mut config = Config {
+        shards: 1,
+        ..config()
+    };
     options(&mut config, r#"{"mine":1}"#);
     let cluster = guests::start(config.clone(), "misbehave").await;
     assert_eq!(ask(&cluster, "a", "memory-count", "").await, "1");
     let lifecycle = guests::module(&config, "lifecycle", 2).await;
     let error = within(cluster.swap(lifecycle)).await.expect_err("refused");
     assert!(matches!(error, SwapError::Refused(_)), "{error:?}");
-    assert!(error.to_string().contains("there is no option `mine`"), "{error}");
+    assert!(
+        error.to_string().contains("there is no option `mine`"),
+        "{error}"
+    );
     assert_eq!(ask(&cluster, "a", "memory-count", "").await, "2");
     cluster.stop().await;
 }
@@ -129,7 +180,9 @@ async fn memory_lives_as_long_as_its_instance() {
     let newer = guests::module(&config, "misbehave", 2).await;
     within(cluster.swap(newer)).await.expect("swap");
     assert_eq!(ask(&cluster, "a", "memory-count", "").await, "1");
-    within(cluster.restart_shard(cluster.shard_for(b"a"))).await.expect("restart");
+    within(cluster.restart_shard(cluster.shard_for(b"a")))
+        .await
+        .expect("restart");
     assert_eq!(ask(&cluster, "a", "memory-count", "").await, "1");
     cluster.stop().await;
 }
