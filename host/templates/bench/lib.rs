@@ -15,7 +15,7 @@ impl Guest for Bench {
                 let count = db::get::<u64>(key)?.unwrap_or(0) + 1;
                 let seq = db::put(key, count)?;
                 notify_when_durable(seq, seq.0)?;
-                Ok(Reply::text(count))
+                Ok(Reply::bytes(count.to_string()))
             }
             "put" => {
                 db::put(call.key().unwrap_or(b"counter"), 1_u64)?;
@@ -30,7 +30,7 @@ impl Guest for Bench {
 
     fn query(&self, call: Call) -> Result<Reply> {
         match call.method() {
-            "get" => Ok(Reply::text(db::get::<u64>(call.key().unwrap_or(b"counter"))?.unwrap_or(0))),
+            "get" => Ok(Reply::bytes(db::get::<u64>(call.key().unwrap_or(b"counter"))?.unwrap_or(0).to_string())),
             other => Err(Error::unknown_method(other)),
         }
     }
