@@ -13,6 +13,7 @@ use crate::clock;
 use crate::db::ShardDb;
 use crate::guest::{Limits, Module, Request, ShardFlag};
 
+mod held;
 pub mod queries;
 pub mod slot;
 pub mod task;

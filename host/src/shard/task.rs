@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::held::Held;
 use super::queries::QueryPool;
 use super::slot::Slot;
 use super::{Begun, Call, Control, Outcome, Queue, ShardHandle, expired};
@@ -117,6 +118,7 @@ impl Running {
             guest: Guest::Waiting(clock::now()),
             tags,
             traps: Ledger::new(limits.traps, limits.trap_window),
+            held: Held::new(limits.queue_bytes),
             born: clock::now(),
             slot: start.slot.clone(),
             revision,
@@ -165,6 +167,7 @@ struct Shard {
     guest: Guest,
     tags: Tags,
     traps: Ledger,
+    held: Arc<Held>,
     born: Instant,
     slot: Arc<Slot>,
     revision: Arc<AtomicU64>,
@@ -184,6 +187,7 @@ enum Event {
     Tags(Vec<u64>),
     Call(Call),
     Restart,
+    Room,
 }
 
 impl Shard {
@@ -203,12 +207,13 @@ impl Shard {
                 Event::Tags(tags) => self.durable(tags).await,
                 Event::Call(call) => self.call(call).await,
                 Event::Restart => self.start().await,
+                Event::Room => {}
             }
         };
         self.slot.withdraw();
         calls.close();
         while let Some(call) = calls.recv().await {
-            if reason == StopReason::Stopping && matches!(self.guest, Guest::Running(_)) {
+            if reason == StopReason::Stopping && matches!(self.guest, Guest::Running(_)) && !self.held.is_full() {
                 self.call(call).await;
             } else {
                 let message = format!("shard {} was closed before the call began", self.shard);
@@ -226,8 +231,9 @@ impl Shard {
         control: &mut mpsc::Receiver<Control>,
         stop: &mut oneshot::Receiver<StopReason>,
     ) -> Event {
+        let full = self.held.is_full();
         let (serving, restart) = match &self.guest {
-            Guest::Running(_) => (true, None),
+            Guest::Running(_) => (!full, None),
             Guest::Waiting(at) => (false, Some(*at)),
             Guest::Quarantined(_) => (true, None),
         };
@@ -245,6 +251,7 @@ impl Shard {
             tags = self.tags.next(TAGS_MAX) => Event::Tags(tags),
             Some(call) = calls.recv(), if serving => Event::Call(call),
             () = restart_at => Event::Restart,
+            () = self.held.room(), if full => Event::Room,
         }
     }
 
@@ -288,9 +295,11 @@ impl Shard {
             answer.send(outcome);
             return;
         }
+        let part = self.held.hold(outcome.as_ref().map_or(0, |outcome| outcome.payload.len()));
         self.gate.when_durable(
             seq,
             Box::new(move |durable| {
+                drop(part);
                 answer.send(match durable {
                     Ok(()) => outcome,
                     Err(ended) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::ended(&ended) }),

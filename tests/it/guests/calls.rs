@@ -229,3 +229,61 @@ async fn a_reply_may_be_empty_or_as_large_as_its_limit() {
     assert_eq!(reply.payload, bytes);
     cluster.stop().await;
 }
+
+/// While the store takes nothing, replies pile up at the gate, whether their callers still wait or not. At a bound no further call
+/// begins, and the queue does the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_at_the_gate_are_bounded() {
+    let held = Held::new();
+    let mut config = one_shard();
+    config.limits.queue_bytes = 64 << 10;
+    config.http.max_body = 64 << 10;
+    config.limits.queue_calls = 2;
+    let cluster = guests::start_on(held.store(), config, "misbehave").await;
+    held.hold();
+    within(applied(&cluster, "a", "put", "x"))
+        .await
+        .expect("at once");
+    let soon = |durability| CallOptions {
+        timeout: Some(Duration::from_millis(100)),
+        durability,
+        ..CallOptions::default()
+    };
+    for _ in 0..2 {
+        let gave_up = within(spawn(&cluster, "big-reply", "40000", soon(None))).await;
+        let error = gave_up.expect("join").expect_err("it is not durable");
+        assert_eq!(error.kind, CallErrorKind::Timeout, "{error}");
+    }
+    queued(&cluster, 0).await;
+    let waits = || {
+        spawn(
+            &cluster,
+            "memory-count",
+            "",
+            soon(Some(Durability::Applied)),
+        )
+    };
+    let waiting = [waits(), waits()];
+    queued(&cluster, 2).await;
+    let error = refused(&cluster, "a", "get", "").await;
+    assert_eq!(error.kind, CallErrorKind::Overloaded, "{error}");
+    for call in waiting {
+        let error = within(call)
+            .await
+            .expect("join")
+            .expect_err("it may not begin");
+        assert_eq!(error.kind, CallErrorKind::Timeout, "{error}");
+    }
+    held.release();
+    within(async {
+        // Their places are free once the shard has looked at them.
+        while call(&cluster, "a", "get", "").await.is_err() {}
+    })
+    .await;
+    assert_eq!(
+        ask(&cluster, "a", "memory-count", "").await,
+        "1",
+        "none of them ran"
+    );
+    cluster.stop().await;
+}
