@@ -8,6 +8,7 @@ use std::{
 
 use clap::{Parser, error::ErrorKind};
 
+#[expect(missing_docs, reason = "clap takes the docs of fields for the help, and flattened ones have none")]
 pub mod args;
 mod bench;
 pub mod build;
@@ -49,6 +50,7 @@ pub struct Cli {
     /// Print data, and errors, as JSON
     #[arg(long, global = true)]
     pub json: bool,
+    /// What to do
     #[command(subcommand)]
     pub command: Command,
 }

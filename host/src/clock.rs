@@ -20,6 +20,7 @@ pub fn wall_ms() -> i64 {
 #[must_use]
 pub fn thread_cpu() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    #[expect(unsafe_code, reason = "the standard library does not read this clock")]
     // SAFETY: `time` is a valid place for a timespec, and the clock exists on every Linux and macOS.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     if failed != 0 {

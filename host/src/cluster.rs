@@ -111,7 +111,7 @@ impl Cluster {
     /// This node's name.
     #[must_use]
     pub fn node(&self) -> &Arc<str> {
-        &self.node.name
+        &self.node.node
     }
 
     /// How many shards the cluster has.
@@ -350,7 +350,7 @@ impl Cluster {
 
     fn reply(&self, shard: u32, outcome: Outcome) -> CallReply {
         let Outcome { payload, content_type, seq, revision } = outcome;
-        CallReply { payload, content_type, shard, seq, revision, node: self.node.name.clone() }
+        CallReply { payload, content_type, shard, seq, revision, node: self.node.node.clone() }
     }
 
     fn open_shard(&self, shard: u32) -> Result<Arc<ShardHandle>, CallError> {

@@ -282,7 +282,6 @@ pub fn probed(cluster: &str, passed: bool) {
 }
 
 /// The histogram of flushes.
-#[must_use]
 pub fn flushes(cluster: &str) -> metrics::Histogram {
     histogram!(FLUSH_DURATION.name, "cluster" => cluster.to_owned())
 }

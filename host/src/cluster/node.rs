@@ -26,7 +26,8 @@ pub(super) const PROBE_TIME: Duration = Duration::from_secs(30);
 pub(super) struct Node {
     pub config: Arc<Config>,
     pub cluster: Arc<str>,
-    pub name: Arc<str>,
+    /// This node's name.
+    pub node: Arc<str>,
     pub store: Store,
     pub slots: Vec<Arc<Slot>>,
     pub changed: watch::Sender<u64>,
@@ -64,7 +65,7 @@ impl Node {
         let shards: std::collections::BTreeMap<_, _> = self.slots.iter().map(|slot| slot.report()).map(|report| (report.shard, report)).collect();
         ClusterStatus {
             cluster: self.cluster.clone(),
-            node: self.name.clone(),
+            node: self.node.clone(),
             ready: shards.values().all(|report| report.status == ShardState::Running),
             store: self.store.to_string(),
             probe: self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone(),

@@ -131,7 +131,7 @@ impl Cluster {
             stop: stop.clone(),
             config,
             cluster,
-            name,
+            node: name,
             store,
             slots,
             changed,

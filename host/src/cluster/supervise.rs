@@ -68,7 +68,7 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
     let loaded = node.module.load_full();
     let start = Start {
         cluster: node.cluster.clone(),
-        node: node.name.clone(),
+        node: node.node.clone(),
         shard,
         shards: node.config.shards,
         db: opening.db.clone(),

@@ -4,8 +4,11 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+/// A kibibyte.
 pub const KIB: u64 = 1 << 10;
+/// A mebibyte.
 pub const MIB: u64 = 1 << 20;
+/// A gibibyte.
 pub const GIB: u64 = 1 << 30;
 
 /// Units of a duration with their length in nanoseconds, shortest first.

@@ -166,7 +166,7 @@ impl ReadView {
         let iter = match &self.source {
             Source::Live(db) => db.scan_with_options((start, end), &options).await,
             Source::Snapshot(snapshot) => snapshot.scan_with_options((start, end), &options).await,
-            Source::Transaction(reads) => return Ok(Cursor::new(reads.get()?.scan_with_options((start, end), &options).await, self.limits.page)?),
+            Source::Transaction(reads) => reads.get()?.scan_with_options((start, end), &options).await,
             Source::Closed => return Err(no_database()),
         };
         Cursor::new(iter, self.limits.page)
@@ -185,7 +185,7 @@ impl ReadView {
     }
 
     /// The bounds of a range for SlateDB; none for one that holds no key.
-    fn bounds(&self, range: &KeyRange) -> Result<Option<(std::ops::Bound<Bytes>, std::ops::Bound<Bytes>)>, Error> {
+    fn bounds(&self, range: &KeyRange) -> Result<Option<Bounds>, Error> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let bound = |key: &Bytes| if key.is_empty() { Ok(()) } else { check_key(key, &self.limits) };
         Ok(match range {
@@ -208,6 +208,9 @@ impl ReadView {
         })
     }
 }
+
+/// A range as SlateDB takes it.
+type Bounds = (std::ops::Bound<Bytes>, std::ops::Bound<Bytes>);
 
 /// A position in a scan.
 pub struct Cursor {
