@@ -28,19 +28,28 @@ pub(super) struct Part {
 impl Held {
     /// Holds nothing yet, and is full at `max_bytes`.
     pub(super) fn new(max_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { replies: 0.into(), bytes: 0.into(), max_bytes, room: Notify::new() })
+        Arc::new(Self {
+            replies: 0.into(),
+            bytes: 0.into(),
+            max_bytes,
+            room: Notify::new(),
+        })
     }
 
     /// Takes a reply of so many bytes, which may be one too many: it exists already.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Part {
         self.replies.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        Part { held: self.clone(), bytes }
+        Part {
+            held: self.clone(),
+            bytes,
+        }
     }
 
     /// Whether nothing may be added.
     pub(super) fn is_full(&self) -> bool {
-        self.replies.load(Ordering::Acquire) >= REPLIES_MAX || self.bytes.load(Ordering::Acquire) >= self.max_bytes
+        self.replies.load(Ordering::Acquire) >= REPLIES_MAX
+            || self.bytes.load(Ordering::Acquire) >= self.max_bytes
     }
 
     /// Returns once something has left since it was last full; at times once too often. Safe to drop.
