@@ -1,6 +1,10 @@
 //! Tests through the doors that users use, in one binary.
 
+mod cli;
+mod crash;
 mod dependencies;
 mod durability;
 mod lifecycle;
+mod s3;
+mod stores;
 mod support;

@@ -1,4 +1,6 @@
 //! What the tests share.
 
+pub mod lines;
 pub mod native;
+pub mod process;
 pub mod store;
