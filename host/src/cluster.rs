@@ -342,7 +342,8 @@ impl Cluster {
         match tokio::time::timeout_at(deadline.into(), run).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let message = format!("shard {shard} did not reply in time; the call may have run, or may still run");
+                let why = slot.store_trouble().map_or_else(String::new, |trouble| format!("; the store fails: {trouble}"));
+                let message = format!("shard {shard} did not reply in time; the call may have run, or may still run{why}");
                 Err(CallError::host(CallErrorKind::Timeout, message).at(shard))
             }
         }

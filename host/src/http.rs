@@ -22,7 +22,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,8 @@ use watch::{Activity, Verdict, Watched};
 pub const HEADERS_MAX: usize = 64;
 /// Requests in progress on one HTTP/2 connection, at most.
 pub const STREAMS_MAX: u32 = 256;
+/// Connections that wait to be accepted, at most.
+const BACKLOG: u32 = 1024;
 /// Phases of a server, in their order: it serves,
 const SERVING: u8 = 0;
 /// accepts nothing more and finishes what is in progress,
@@ -133,17 +135,52 @@ pub struct HttpServer {
     cut: CancellationToken,
 }
 
+/// An address that nobody else can listen on. Connections are refused until [`HttpServer::serve`].
+#[derive(Debug)]
+pub struct Reserved {
+    socket: TcpSocket,
+    wanted: SocketAddr,
+}
+
+impl Reserved {
+    /// Takes the address, before anything is done that an address in use should prevent.
+    ///
+    /// # Errors
+    /// When it is in use or not this machine's.
+    pub fn new(wanted: SocketAddr) -> Result<Self, Error> {
+        let reserve = || {
+            let socket = match wanted {
+                SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                SocketAddr::V6(_) => TcpSocket::new_v6()?,
+            };
+            // As for every listener: connections of a predecessor that linger do not keep the address.
+            socket.set_reuseaddr(true)?;
+            socket.bind(wanted)?;
+            Ok(socket)
+        };
+        let socket = reserve().map_err(|reason| bind_error(wanted, reason))?;
+        Ok(Self { socket, wanted })
+    }
+}
+
 impl HttpServer {
     /// Listens, and serves `cluster` on the runtime `on` until it is stopped.
     ///
     /// # Errors
     /// When it cannot listen at `options.listen`.
     pub async fn bind(options: HttpOptions, cluster: Cluster, on: &Handle) -> Result<Self, Error> {
-        let wanted = options.listen;
+        let reserved = Reserved::new(options.listen)?;
+        Self::serve(reserved, options, cluster, on).await
+    }
+
+    /// As [`HttpServer::bind`], at an address that was reserved before.
+    ///
+    /// # Errors
+    /// When another process took the address at the same time.
+    pub async fn serve(reserved: Reserved, options: HttpOptions, cluster: Cluster, on: &Handle) -> Result<Self, Error> {
+        let Reserved { socket, wanted } = reserved;
         // The socket belongs to the runtime that serves it, not to the caller's.
-        let bound = on
-            .spawn(async move { TcpListener::bind(wanted).await })
-            .await;
+        let bound = on.spawn(async move { socket.listen(BACKLOG) }).await;
         let listener = bound
             .unwrap_or_else(|error| Err(io::Error::other(error)))
             .map_err(|reason| bind_error(wanted, reason))?;

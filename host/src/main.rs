@@ -19,5 +19,8 @@ fn main() -> ExitCode {
             return Exit::Failed.into();
         }
     };
-    runtime.block_on(cli::main(std::env::args_os())).into()
+    let exit = runtime.block_on(cli::main(std::env::args_os()));
+    // Not dropped: that would wait for a read of standard input, which may never end.
+    runtime.shutdown_background();
+    exit.into()
 }

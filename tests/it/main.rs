@@ -1,8 +1,12 @@
 //! Tests through the doors that users use, in one binary.
 
+mod cli;
+mod crash;
 mod dependencies;
 mod durability;
 mod examples;
 mod guests;
 mod lifecycle;
+mod s3;
+mod stores;
 mod support;

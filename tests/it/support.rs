@@ -2,6 +2,8 @@
 
 pub mod guests;
 pub mod lines;
+pub mod log_lines;
 pub mod native;
 pub mod neighbour;
+pub mod process;
 pub mod store;

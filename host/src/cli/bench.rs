@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::args::Bench;
-use super::running::{self, wait_for_signal};
+use super::running::{self, Signals};
 use super::{Error, Exit, Output, build, new};
 use crate::bench::{self, Options, Report};
 use crate::config::Config;
@@ -36,9 +36,10 @@ pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
         };
         bench::run(&options, make, |text| out.note(text)).await.map_err(|error| Error::Failed(error.to_string()))
     };
+    let mut signals = Signals::watch()?;
     let report = tokio::select! {
         report = measured => report?,
-        _ = wait_for_signal() => return Err(Error::Interrupted),
+        _ = signals.next() => return Err(Error::Interrupted),
     };
     if out.json {
         out.json(&report)?;

@@ -151,8 +151,10 @@ pub async fn build(
 pub(super) async fn run(args: &Build, out: Output) -> Result<Exit, CliError> {
     let module = module_of(&args.dir)?;
     let built = tokio::select! {
-        built = build(&args.dir, &module, |line| out.note(line)) => built?,
+        // The signal first: it is watched for before a compiler starts, which would outlive this program.
+        biased;
         _ = tokio::signal::ctrl_c() => return Err(CliError::Interrupted),
+        built = build(&args.dir, &module, |line| out.note(line)) => built?,
     };
     let path = built.path.display().to_string();
     if out.json {

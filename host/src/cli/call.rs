@@ -42,8 +42,10 @@ pub(super) async fn interruptible<T>(
     request: impl Future<Output = Result<T, client::Error>>,
 ) -> Result<T, Error> {
     tokio::select! {
-        outcome = request => Ok(outcome?),
+        // The signal first: it is watched for before anything is sent.
+        biased;
         _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+        outcome = request => Ok(outcome?),
     }
 }
 

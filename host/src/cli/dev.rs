@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::args::Dev;
-use super::running::{self, Node, wait_for_signal};
+use super::running::{self, Node, Signals};
 use super::{Error, Exit, Output, build};
 use crate::clock;
 use crate::config::{Config, Module as ModuleConfig, Origin};
@@ -29,9 +29,10 @@ pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
     }
     telemetry::init(&config.log)?;
     let name = config.module.name.clone();
+    let mut signals = Signals::watch()?;
     let built = tokio::select! {
         built = build::build(&args.dir, &project, |line| out.note(line)) => built?,
-        _ = wait_for_signal() => return Err(Error::Interrupted),
+        _ = signals.next() => return Err(Error::Interrupted),
     };
     config.module.path = Some(built.path.clone());
     let config = Arc::new(config);
@@ -42,18 +43,18 @@ pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
     };
     let node = tokio::select! {
         node = start => node?,
-        _ = wait_for_signal() => return Err(Error::Interrupted),
+        _ = signals.next() => return Err(Error::Interrupted),
     };
     let (watcher, changes) = watch(&args.dir, &project)?;
     announce(&node, &config, &args.dir, out)?;
     let reloads = reload(&node, &config, &args.dir, built.sha256, changes, out);
     tokio::select! {
         () = reloads => {}
-        _ = wait_for_signal() => {}
+        _ = signals.next() => {}
     }
     drop(watcher);
     out.note(&format!("stopping {name}"));
-    node.stop(out).await;
+    node.stop(&mut signals, out).await;
     Ok(Exit::Done)
 }
 

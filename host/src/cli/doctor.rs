@@ -18,8 +18,10 @@ pub(super) async fn run(args: &Doctor, out: Output) -> Result<Exit, Error> {
     let store = Store::open(&config.store, &config.store_options)
         .map_err(|error| Error::Usage(error.to_string()))?;
     let report = tokio::select! {
-        report = probe::probe(&store, &config.path, DEADLINE) => report,
+        // The signal first: it is watched for before anything is written.
+        biased;
         _ = tokio::signal::ctrl_c() => return Err(Error::Interrupted),
+        report = probe::probe(&store, &config.path, DEADLINE) => report,
     };
     if out.json {
         out.json(&report)?;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tokio::io::{AsyncBufRead, BufReader};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::args::{Durability, Load};
@@ -86,15 +87,17 @@ impl<R: AsyncBufRead + Unpin> Running<R> {
     async fn work(&mut self) -> Result<Ended, Error> {
         let mut reading = true;
         let mut ended = Ended::Done;
-        // One future for all rounds: a signal between two of them is not missed.
-        let mut interrupt = Box::pin(tokio::signal::ctrl_c());
+        // Watched for all the time: a signal between two rounds is not missed.
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|source| Error::Io {
+            what: "cannot watch for Ctrl-C".into(),
+            source,
+        })?;
         while reading || !self.in_flight.is_empty() {
             let room = reading && self.in_flight.len() < usize::from(self.args.concurrency);
             tokio::select! {
                 // Ctrl-C first; then what is done, so that the list of acknowledged lines is never far behind.
                 biased;
-                _ = interrupt.as_mut() => {
-                    interrupt = Box::pin(tokio::signal::ctrl_c());
+                _ = interrupt.recv() => {
                     if ended == Ended::Interrupted {
                         self.abandon().await?;
                         break;

@@ -4,16 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::runtime::{Builder, Runtime as Threads};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, Handle, Runtime as Threads};
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 use super::{Error, Output};
 use crate::Cluster;
+use crate::cluster::StartError;
 use crate::config::Config;
 use crate::guest::wasm::{Runtime, RuntimeOptions, default_cache_dir};
 use crate::guest::{Limits, Module};
-use crate::http::{HttpOptions, HttpServer};
+use crate::http::{self, HttpOptions, HttpServer, Reserved};
 use crate::metrics;
+use crate::store;
 
 /// The largest component that is read, in bytes.
 const COMPONENT_MAX_BYTES: u64 = 256 << 20;
@@ -24,7 +26,27 @@ pub(super) struct Node {
     pub http: HttpServer,
     pub guests: Arc<Runtime>,
     config: Arc<Config>,
-    http_threads: Threads,
+    http_threads: HttpThreads,
+}
+
+/// The threads of the HTTP side. Dropping them does not wait, which is not allowed where they are dropped.
+struct HttpThreads(Option<Threads>);
+
+impl HttpThreads {
+    fn start(config: &Config) -> Result<(Self, Handle), Error> {
+        let threads = Builder::new_multi_thread().worker_threads(config.threads.http).thread_name("quarry-http").enable_all().build();
+        let threads = threads.map_err(|error| Error::Failed(format!("no threads for HTTP: {error}")))?;
+        let handle = threads.handle().clone();
+        Ok((Self(Some(threads)), handle))
+    }
+}
+
+impl Drop for HttpThreads {
+    fn drop(&mut self) {
+        if let Some(threads) = self.0.take() {
+            threads.shutdown_background();
+        }
+    }
 }
 
 /// What ends a node.
@@ -36,25 +58,44 @@ pub(super) enum Signal {
     Terminate,
 }
 
+/// The signals that end a node, watched from when this is made: one that comes between two waits is not missed.
+pub(super) struct Signals {
+    interrupt: SignalStream,
+    terminate: SignalStream,
+}
+
+impl Signals {
+    /// Begins to watch.
+    pub fn watch() -> Result<Self, Error> {
+        let watch = |kind| signal(kind).map_err(|error| Error::Failed(format!("signals cannot be watched: {error}")));
+        Ok(Self { interrupt: watch(SignalKind::interrupt())?, terminate: watch(SignalKind::terminate())? })
+    }
+
+    /// Waits for Ctrl-C or a request to end. Safe to drop.
+    pub async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::Interrupt,
+            _ = self.terminate.recv() => Signal::Terminate,
+        }
+    }
+}
+
 impl Node {
     /// Starts a node with a guest.
     pub async fn start(config: Arc<Config>, guests: Arc<Runtime>, module: Arc<dyn Module>) -> Result<Self, Error> {
         // Before the cluster, which makes the metrics of its shards.
         metrics::install();
-        let http_threads = Builder::new_multi_thread()
-            .worker_threads(config.threads.http)
-            .thread_name("quarry-http")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Failed(format!("no threads for HTTP: {error}")))?;
-        let cluster = Cluster::start(config.clone(), module).await.map_err(|error| Error::Failed(error.to_string()))?;
-        let bound = HttpServer::bind(HttpOptions::from(&*config), cluster.clone(), http_threads.handle()).await;
+        let failed = |error: http::Error| Error::Failed(error.to_string());
+        let (http_threads, http) = HttpThreads::start(&config)?;
+        // First: a node that was started twice must not take the shards from its twin before it notices.
+        let address = Reserved::new(config.http.listen).map_err(failed)?;
+        let cluster = Cluster::start(config.clone(), module).await.map_err(start_error)?;
+        let bound = HttpServer::serve(address, HttpOptions::from(&*config), cluster.clone(), &http).await;
         match bound {
             Ok(http) => Ok(Self { cluster, http, guests, config, http_threads }),
             Err(error) => {
                 cluster.stop().await;
-                http_threads.shutdown_background();
-                Err(Error::Failed(error.to_string()))
+                Err(failed(error))
             }
         }
     }
@@ -65,16 +106,29 @@ impl Node {
     }
 
     /// Finishes the requests in progress, then closes every shard. A second signal ends the process at once.
-    pub async fn stop(self, out: Output) {
+    pub async fn stop(self, signals: &mut Signals, out: Output) {
         let ended = async {
             self.http.stop(self.config.http.drain_timeout).await;
             self.cluster.stop().await;
         };
         tokio::select! {
             () = ended => {}
-            _ = wait_for_signal() => out.note("ended at once; whatever was acknowledged is safe"),
+            _ = signals.next() => out.note("ended at once; whatever was acknowledged is safe"),
         }
-        self.http_threads.shutdown_background();
+        drop(self.http_threads);
+    }
+}
+
+/// What the configuration is to blame for is told from what failed.
+fn start_error(error: StartError) -> Error {
+    let text = error.to_string();
+    match error {
+        StartError::Config(error) => Error::Config(error),
+        StartError::Settings(_) | StartError::Merge(_) | StartError::Maintenance(_) => Error::Usage(text),
+        StartError::Store(
+            store::Error::Url { .. } | store::Error::Credentials { .. } | store::Error::UnknownOption { .. } | store::Error::RefusedOption { .. },
+        ) => Error::Usage(text),
+        StartError::Store(_) | StartError::Record(_) | StartError::Guest { .. } | StartError::Threads(_) => Error::Failed(text),
     }
 }
 
@@ -104,14 +158,3 @@ pub(super) fn read(path: &Path) -> Result<Bytes, Error> {
     Ok(std::fs::read(path).map_err(failed)?.into())
 }
 
-/// Waits for Ctrl-C or a request to end.
-pub(super) async fn wait_for_signal() -> Signal {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
-        tracing::error!("signals cannot be watched; end the process with SIGKILL");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => Signal::Interrupt,
-        _ = terminate.recv() => Signal::Terminate,
-    }
-}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::args::Serve;
-use super::running::{self, Node, wait_for_signal};
+use super::running::{self, Node, Signals};
 use super::{Error, Exit, Output};
 use crate::config::Config;
 use crate::telemetry;
@@ -17,6 +17,7 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
         let hint = "give the guest's component with --module FILE (`module.path`); `quarry build` makes one, `quarry dev DIR` builds and runs it";
         return Err(Error::Usage(hint.into()));
     };
+    let mut signals = Signals::watch()?;
     let guests = running::engine(&config)?;
     let start = async {
         let module = running::load(&guests, &config, &path, 1).await?;
@@ -24,7 +25,7 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     };
     let node = tokio::select! {
         node = start => node?,
-        _ = wait_for_signal() => return Err(Error::Interrupted),
+        _ = signals.next() => return Err(Error::Interrupted),
     };
     let url = node.url();
     let (open, shards) = (node.cluster.local_shards().len(), node.cluster.shards());
@@ -33,9 +34,9 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     } else {
         out.note(&format!("serving {} on {url}: {open} of {shards} shards open", config.module.name));
     }
-    let signal = wait_for_signal().await;
+    let signal = signals.next().await;
     out.note("stopping: finishing what was accepted (a second signal ends at once)");
     tracing::info!(?signal, "stopping");
-    node.stop(out).await;
+    node.stop(&mut signals, out).await;
     Ok(Exit::Done)
 }

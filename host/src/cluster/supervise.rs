@@ -64,7 +64,7 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
             return (reason, Duration::ZERO);
         }
     };
-    slot.opened(opening.writer_epoch);
+    slot.opened(opening.writer_epoch, opening.kill_switch().clone());
     let loaded = node.module.load_full();
     let start = Start {
         cluster: node.cluster.clone(),

@@ -20,7 +20,7 @@ use super::maintenance::{Maintenance, Registration, ShardDbInfo};
 use super::recorder::ShardRecorder;
 use super::{ShardDb, merge};
 use crate::clock;
-use crate::gate::flusher::{self, Flusher, ended_by};
+use crate::gate::flusher::{self, Flusher, causes, ended_by};
 use crate::gate::{Ended, Gate};
 use crate::guest::Limits;
 use crate::store::kill_switch::KillSwitch;
@@ -154,7 +154,7 @@ impl Databases {
             Ok(Ok(Ok(raw))) => raw,
             Ok(Ok(Err(error))) => {
                 kill.kill("the database did not open");
-                let reason = error.to_string();
+                let reason = causes(&error);
                 return Err(match error.kind() {
                     ErrorKind::Closed(CloseReason::Fenced) => OpenError::Fenced { shard, reason },
                     _ => OpenError::Failed { shard, reason },
@@ -271,7 +271,7 @@ impl Opening {
         let mut task = storage.spawn(closing);
         let outcome = match tokio::time::timeout(limit, &mut task).await {
             Ok(Ok(Ok(()))) => return Ok(()),
-            Ok(Ok(Err(error))) => Err(CloseError::Failed { shard, reason: error.to_string() }),
+            Ok(Ok(Err(error))) => Err(CloseError::Failed { shard, reason: causes(&error) }),
             Ok(Err(error)) => Err(CloseError::Failed { shard, reason: error.to_string() }),
             Err(_) => Err(CloseError::TimedOut { shard, limit }),
         };

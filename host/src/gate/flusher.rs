@@ -168,6 +168,22 @@ pub fn ended_by(error: &slatedb::Error) -> Ended {
     match error.kind() {
         ErrorKind::Closed(CloseReason::Fenced) => Ended::Fenced,
         ErrorKind::Closed(CloseReason::Clean) => Ended::Stopped,
-        _ => Ended::Failed(error.to_string().into()),
+        _ => Ended::Failed(causes(error).into()),
     }
+}
+
+/// An error of a database with all that it was caused by: SlateDB's own words leave out the store's.
+#[must_use]
+pub fn causes(error: &slatedb::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
 }

@@ -9,6 +9,7 @@ use super::ShardHandle;
 use crate::clock;
 use crate::metrics::{CallMetrics, ShardMetrics};
 use crate::cluster::status::{ShardReport, ShardState};
+use crate::store::kill_switch::KillSwitch;
 
 /// One shard's place. Everyone who asks for the shard looks here.
 pub struct Slot {
@@ -19,6 +20,8 @@ pub struct Slot {
     /// Tells of each change of any slot of the node.
     changed: watch::Sender<u64>,
     retry: tokio::sync::Notify,
+    /// The store of the newest opening.
+    store: ArcSwapOption<KillSwitch>,
     /// The shard's metrics.
     pub metrics: ShardMetrics,
     /// The metrics of its calls.
@@ -49,7 +52,7 @@ impl Slot {
             opens: 0,
             attempted: false,
         };
-        Self { shard, node, handle: ArcSwapOption::empty(), state: Mutex::new(state), changed, retry: tokio::sync::Notify::new(), metrics: ShardMetrics::new(cluster, shard), calls: CallMetrics::new(cluster, shard) }
+        Self { shard, node, handle: ArcSwapOption::empty(), state: Mutex::new(state), changed, retry: tokio::sync::Notify::new(), store: ArcSwapOption::empty(), metrics: ShardMetrics::new(cluster, shard), calls: CallMetrics::new(cluster, shard) }
     }
 
     /// The shard's number.
@@ -90,6 +93,12 @@ impl Slot {
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         self.lock().last_error.clone()
+    }
+
+    /// Why its writes do not become durable, while they do not.
+    #[must_use]
+    pub fn store_trouble(&self) -> Option<Arc<String>> {
+        self.store.load().as_ref()?.trouble()
     }
 
     /// Everything about it.
@@ -142,7 +151,8 @@ impl Slot {
     }
 
     /// Its database is open.
-    pub fn opened(&self, writer_epoch: u64) {
+    pub fn opened(&self, writer_epoch: u64, store: KillSwitch) {
+        self.store.store(Some(Arc::new(store)));
         self.change(|state| {
             state.writer_epoch = Some(writer_epoch);
             state.opens += 1;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -19,7 +20,7 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
     UploadPart,
 };
-use slatedb_common::retry::NonRetryable;
+use slatedb_common::retry::{NonRetryable, should_retry};
 use tokio_util::sync::CancellationToken;
 
 /// The store was switched off. It is the source of every error after [`KillSwitch::kill`].
@@ -105,6 +106,12 @@ impl KillSwitch {
         self.state.token.is_cancelled()
     }
 
+    /// Why the last write failed, unless one has succeeded since: what keeps writes from becoming durable.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Arc<String>> {
+        self.state.trouble.load_full()
+    }
+
     /// The number of requests so far.
     #[must_use]
     pub fn requests(&self) -> Requests {
@@ -149,12 +156,10 @@ impl ObjectStore for KillSwitch {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.state
-            .run(
-                |counts| &counts.put,
-                self.inner.put_opts(location, payload, options),
-            )
-            .await
+        let put = self.inner.put_opts(location, payload, options);
+        let outcome = self.state.run(|counts| &counts.put, put).await;
+        self.state.wrote(&outcome);
+        outcome
     }
 
     async fn put_multipart_opts(
@@ -257,6 +262,8 @@ struct State {
     token: CancellationToken,
     reason: OnceLock<String>,
     counts: Counts,
+    /// Why the last write failed.
+    trouble: ArcSwapOption<String>,
 }
 
 #[derive(Default)]
@@ -290,6 +297,25 @@ impl State {
         }
         counter(&self.counts).fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Keeps why a write failed, and says so once. A condition that does not hold is an answer, not a failure.
+    fn wrote<T>(&self, outcome: &Result<T>) {
+        match outcome {
+            Err(error) if should_retry(error) => {
+                let before = self.trouble.swap(Some(Arc::new(error.to_string())));
+                if before.is_none() {
+                    tracing::warn!(%error, "the store fails to write; it is tried again");
+                }
+            }
+            // Switched off: nobody writes any more.
+            Err(error) if NonRetryable::find(error).is_some() => {}
+            _ => {
+                if self.trouble.load().is_some() && self.trouble.swap(None).is_some() {
+                    tracing::info!("the store writes again");
+                }
+            }
+        }
     }
 
     /// Runs a call until it ends or the switch is flipped.
@@ -345,9 +371,12 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.state
+        let outcome = self
+            .state
             .run(|counts| &counts.finish, self.inner.complete())
-            .await
+            .await;
+        self.state.wrote(&outcome);
+        outcome
     }
 
     async fn abort(&mut self) -> Result<()> {

@@ -8,7 +8,7 @@ use quarry::config::Config;
 use serde_json::{Value, json};
 
 use crate::support::guests::{self, ask, keys, options, refused, shown};
-use crate::support::lines;
+use crate::support::log_lines;
 use crate::support::native::{call, config};
 use crate::support::store::within;
 
@@ -184,7 +184,7 @@ async fn nothing_outside_can_be_reached() {
 /// Every line says whose it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_of_a_guest_come_with_shard_and_revision() {
-    lines::catch();
+    log_lines::catch();
     let config = config();
     let module = guests::named(&config, "misbehave", "logged-lines", 4).await;
     let cluster = quarry::Cluster::start(config.into(), module)
@@ -194,7 +194,7 @@ async fn lines_of_a_guest_come_with_shard_and_revision() {
     ask(&cluster, "a", "stdout", "to stdout").await;
     ask(&cluster, "a", "stderr", "to stderr").await;
     let shard = cluster.shard_for(b"a").to_string();
-    let lines = lines::of("logged-lines");
+    let lines = log_lines::of("logged-lines");
     let seen: Vec<_> = lines
         .iter()
         .map(|line| (line.level.as_str(), line.get("stream"), line.get("text")))
@@ -229,7 +229,7 @@ async fn lines_of_a_guest_come_with_shard_and_revision() {
 /// A flood is cut to its rate, and what was dropped is counted and said; the calls are served all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_lines_is_cut_to_its_rate() {
-    lines::catch();
+    log_lines::catch();
     for (method, payload, name) in [
         ("flood-log", "20000", "logged-flood-log"),
         ("flood-stderr", "8", "logged-flood-stderr"),
@@ -246,7 +246,7 @@ async fn a_flood_of_lines_is_cut_to_its_rate() {
         let begun = std::time::Instant::now();
         assert_eq!(ask(&cluster, &keys[0], method, payload).await, payload);
         let seconds = begun.elapsed().as_secs() + 2;
-        let lines = lines::of(name);
+        let lines = log_lines::of(name);
         let bytes: usize = lines
             .iter()
             .map(|line| line.get("text").len() + line.get("fields").len())
@@ -258,7 +258,7 @@ async fn a_flood_of_lines_is_cut_to_its_rate() {
         );
         // The next window begins with the count.
         within(async {
-            while !lines::of(name).iter().any(|line| {
+            while !log_lines::of(name).iter().any(|line| {
                 line.get("dropped")
                     .parse()
                     .is_ok_and(|dropped: u64| dropped > 100)
@@ -267,7 +267,7 @@ async fn a_flood_of_lines_is_cut_to_its_rate() {
             }
         })
         .await;
-        let said = lines::of(name)
+        let said = log_lines::of(name)
             .into_iter()
             .find(|line| !line.get("dropped").is_empty())
             .expect("said");

@@ -1,82 +1,116 @@
-//! What guests log, caught in this process: the lines of modules whose name begins with `logged-`.
+//! Lines to load, and the list of those that were acknowledged.
 
-use std::sync::{Mutex, Once, PoisonError};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use futures::StreamExt;
 
-/// Lines that are kept, at most.
-const LINES_MAX: usize = 50_000;
+use super::process::{Node, Process, quarry, until};
 
-static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
+/// Calls at a time that read back.
+const READERS: usize = 32;
 
-/// One event of a guest's log.
-#[derive(Debug, Clone, Default)]
-pub struct Line {
-    /// Its level, in capitals.
-    pub level: String,
-    /// Its fields, as text.
-    pub fields: Vec<(&'static str, String)>,
+/// A file of lines, each a key and a value.
+pub struct Lines {
+    file: PathBuf,
+    acked: PathBuf,
+    failed: PathBuf,
+    /// How many there are.
+    pub count: usize,
 }
 
-impl Line {
-    /// A field; empty where it has none.
-    pub fn get(&self, name: &str) -> &str {
-        self.fields
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map_or("", |(_, value)| value)
-    }
-}
-
-/// Begins to catch. Has to come before the guest's first line.
-pub fn catch() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let subscriber = tracing_subscriber::registry().with(Catcher);
-        tracing::subscriber::set_global_default(subscriber)
-            .expect("nothing else takes this process's events");
-    });
-}
-
-/// The lines of a module so far.
-pub fn of(module: &str) -> Vec<Line> {
-    assert!(module.starts_with("logged-"), "{module} is not caught");
-    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    lines
-        .iter()
-        .filter(|line| line.get("module") == module)
-        .cloned()
-        .collect()
-}
-
-struct Catcher;
-
-impl<S: Subscriber> Layer<S> for Catcher {
-    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        metadata.target() == "quarry::guest" && *metadata.level() <= Level::DEBUG
-    }
-
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line {
-            level: event.metadata().level().to_string(),
-            ..Line::default()
-        };
-        event.record(&mut line);
-        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.get("module").starts_with("logged-") && lines.len() < LINES_MAX {
-            lines.push(line);
+impl Lines {
+    /// Writes the file into a folder.
+    pub fn write(folder: &Path, count: usize) -> Self {
+        let mut text = String::new();
+        for number in 1..=count {
+            _ = writeln!(text, "{}\t{}", key(number), value(number));
+        }
+        let file = folder.join("lines.tsv");
+        std::fs::write(&file, text).expect("a file of lines");
+        Self {
+            file,
+            acked: folder.join("acked"),
+            failed: folder.join("failed"),
+            count,
         }
     }
+
+    /// Starts `quarry load` of them.
+    pub fn load(&self, node: &Node) -> Process {
+        let mut command = quarry(&[
+            "load",
+            "--json",
+            "--format",
+            "tsv",
+            "--method",
+            "put",
+            "--concurrency",
+            "64",
+            "--server",
+            &node.url,
+        ]);
+        command
+            .arg("--acked")
+            .arg(&self.acked)
+            .arg("--failed")
+            .arg(&self.failed)
+            .arg(&self.file);
+        Process::spawn(command)
+    }
+
+    /// The numbers of the lines that were acknowledged so far.
+    pub fn acked(&self) -> Vec<usize> {
+        let text = std::fs::read_to_string(&self.acked).unwrap_or_default();
+        // A line without its end is being written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole
+            .lines()
+            .map(|line| line.parse().expect("a line's number"))
+            .collect()
+    }
+
+    /// Waits until so many were acknowledged.
+    pub async fn acked_so_far(&self, count: usize) {
+        until(&format!("{count} acknowledged lines"), || {
+            (self.acked().len() >= count).then_some(())
+        })
+        .await;
+    }
+
+    /// What `quarry load` said of the lines that failed.
+    pub fn failed(&self) -> String {
+        std::fs::read_to_string(&self.failed).unwrap_or_default()
+    }
+
+    /// Reads lines back from a node; fails when one is not there as it was.
+    pub async fn check(&self, node: &Node, numbers: &[usize]) {
+        let lost: Vec<String> = futures::stream::iter(numbers)
+            .map(|&number| async move {
+                match node.query("get", &key(number)).await {
+                    Ok(found) if found == value(number) => None,
+                    Ok(found) => Some(format!("line {number} reads {found:?}")),
+                    Err(error) => Some(format!("line {number}: {error}")),
+                }
+            })
+            .buffer_unordered(READERS)
+            .filter_map(async |lost| lost)
+            .collect()
+            .await;
+        assert!(
+            lost.is_empty(),
+            "{} of {} acknowledged lines are lost: {:?}",
+            lost.len(),
+            numbers.len(),
+            &lost[..lost.len().min(10)]
+        );
+    }
 }
 
-impl Visit for Line {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.fields.push((field.name(), value.to_owned()));
-    }
+fn key(number: usize) -> String {
+    format!("key-{number}")
+}
 
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.fields.push((field.name(), format!("{value:?}")));
-    }
+fn value(number: usize) -> String {
+    format!("value {number} {}", "x".repeat(number % 100))
 }
