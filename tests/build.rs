@@ -5,9 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where guests are, from this package.
-const MANIFESTS: &[&str] = &["guests/Cargo.toml", "../examples/counter/Cargo.toml", "../examples/kv/Cargo.toml", "../examples/bank/Cargo.toml"];
+const MANIFESTS: &[&str] = &[
+    "guests/Cargo.toml",
+    "../examples/counter/Cargo.toml",
+    "../examples/kv/Cargo.toml",
+    "../examples/bank/Cargo.toml",
+];
 /// What they are made of.
-const SOURCES: &[&str] = &["guests", "../examples", "../guest-sdk/src", "../guest-sdk/wit", "../guest-sdk/Cargo.toml", "../wit"];
+const SOURCES: &[&str] = &[
+    "guests",
+    "../examples",
+    "../guest-sdk/src",
+    "../guest-sdk/wit",
+    "../guest-sdk/Cargo.toml",
+    "../wit",
+];
 
 fn main() {
     let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
@@ -20,22 +32,47 @@ fn main() {
     for manifest in MANIFESTS {
         build(&here.join(manifest), &target);
     }
-    println!("cargo::rustc-env=QUARRY_GUESTS={}", target.join("wasm32-wasip2/release").display());
+    println!(
+        "cargo::rustc-env=QUARRY_GUESTS={}",
+        target.join("wasm32-wasip2/release").display()
+    );
 }
 
 fn build(manifest: &Path, target: &Path) {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--locked", "--release", "--target", "wasm32-wasip2", "--manifest-path"]).arg(manifest);
+    cargo
+        .args([
+            "build",
+            "--locked",
+            "--release",
+            "--target",
+            "wasm32-wasip2",
+            "--manifest-path",
+        ])
+        .arg(manifest);
     cargo.arg("--target-dir").arg(target);
     // What is set for the host's own build is not for a guest's: flags, wrappers (clippy's, too), coverage.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        let for_host = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTDOCFLAGS", "CLIPPY_ARGS"];
-        if for_host.contains(&name.as_str()) || name.starts_with("CARGO_FEATURE_") || name.starts_with("CARGO_CFG_") {
+        let for_host = [
+            "RUSTFLAGS",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTC",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTDOCFLAGS",
+            "CLIPPY_ARGS",
+        ];
+        if for_host.contains(&name.as_str())
+            || name.starts_with("CARGO_FEATURE_")
+            || name.starts_with("CARGO_CFG_")
+        {
             cargo.env_remove(&name);
         }
     }
-    let output = cargo.output().unwrap_or_else(|error| panic!("cargo did not run: {error}"));
+    let output = cargo
+        .output()
+        .unwrap_or_else(|error| panic!("cargo did not run: {error}"));
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         panic!(

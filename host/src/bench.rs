@@ -25,9 +25,9 @@ mod measure;
 mod native;
 mod spin;
 
-use measure::{Sample, callers};
 pub use idle::Idle;
 pub use measure::Entry;
+use measure::{Sample, callers};
 pub use spin::Spin;
 
 /// The callers of the measurements.
@@ -88,14 +88,23 @@ impl Options {
 ///
 /// # Errors
 /// When a node does not start.
-pub async fn run<F>(options: &Options, make: impl Fn(Config) -> F, progress: impl Fn(&str)) -> Result<Report, Error>
+pub async fn run<F>(
+    options: &Options,
+    make: impl Fn(Config) -> F,
+    progress: impl Fn(&str),
+) -> Result<Report, Error>
 where
     F: Future<Output = Result<Arc<dyn Module>, String>>,
 {
     metrics::install();
-    let mut report = Report { cores: std::thread::available_parallelism().map_or(1, usize::from), ..Report::default() };
+    let mut report = Report {
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        ..Report::default()
+    };
     for url in &options.stores {
-        report.stores.push(store(options, url, &make, &progress).await?);
+        report
+            .stores
+            .push(store(options, url, &make, &progress).await?);
     }
     if options.wants("idle") {
         progress(&format!("idle: {} shards", options.idle_shards));
@@ -104,17 +113,25 @@ where
     if options.wants("spin") {
         for threads in [2, 1] {
             progress(&format!("spin: a spinning guest, {threads} shard threads"));
-            report.spin.push(spin::measure(options, threads, &make).await?);
+            report
+                .spin
+                .push(spin::measure(options, threads, &make).await?);
         }
     }
     Ok(report)
 }
 
-async fn store<F>(options: &Options, url: &str, make: &impl Fn(Config) -> F, progress: &impl Fn(&str)) -> Result<StoreReport, Error>
+async fn store<F>(
+    options: &Options,
+    url: &str,
+    make: &impl Fn(Config) -> F,
+    progress: &impl Fn(&str),
+) -> Result<StoreReport, Error>
 where
     F: Future<Output = Result<Arc<dyn Module>, String>>,
 {
-    let opened = Store::open(url, &options.store_options).map_err(|error| Error(error.to_string()))?;
+    let opened =
+        Store::open(url, &options.store_options).map_err(|error| Error(error.to_string()))?;
     let name = opened.to_string();
     let mut entries = Vec::new();
     if options.wants("put") {
@@ -123,18 +140,31 @@ where
     }
     for what in ["native", "guest"] {
         let config = config(url, options);
-        let module = if what == "native" { native::module() } else { make(config.clone()).await.map_err(Error)? };
+        let module = if what == "native" {
+            native::module()
+        } else {
+            make(config.clone()).await.map_err(Error)?
+        };
         let cluster = start(config, module).await?;
         let say = |group: &str| progress(&format!("{name}: {group}, {what}"));
         if options.wants("call") {
             say("call");
             for method in ["empty", "get", "put", "increment"] {
-                let latencies = cluster.measure(0, method, ON_THREAD).await.map_err(|error| Error(error.to_string()))?;
+                let latencies = cluster
+                    .measure(0, method, ON_THREAD)
+                    .await
+                    .map_err(|error| Error(error.to_string()))?;
                 let elapsed = Duration::from_nanos(latencies.iter().sum());
-                entries.push(Sample::of(&latencies, elapsed).entry(format!("{method} on its shard thread"), what));
+                entries.push(
+                    Sample::of(&latencies, elapsed)
+                        .entry(format!("{method} on its shard thread"), what),
+                );
             }
         }
-        for (group, durability) in [("applied", Durability::Applied), ("durable", Durability::Durable)] {
+        for (group, durability) in [
+            ("applied", Durability::Applied),
+            ("durable", Durability::Durable),
+        ] {
             if options.wants(group) {
                 for count in CALLERS {
                     say(&format!("{group}, {count} callers"));
@@ -167,12 +197,17 @@ where
             for count in CALLERS {
                 say(&format!("HTTP, durable, {count} connections"));
                 let sample = over_http(&cluster, count, options.time).await?;
-                entries.push(sample.entry(format!("counter, durable, HTTP, {count} connections"), what));
+                entries.push(
+                    sample.entry(format!("counter, durable, HTTP, {count} connections"), what),
+                );
             }
         }
         cluster.stop().await;
     }
-    Ok(StoreReport { store: name, entries })
+    Ok(StoreReport {
+        store: name,
+        entries,
+    })
 }
 
 fn config(url: &str, options: &Options) -> Config {
@@ -191,8 +226,13 @@ fn config(url: &str, options: &Options) -> Config {
 }
 
 async fn start(config: Config, module: Arc<dyn Module>) -> Result<Cluster, Error> {
-    let cluster = Cluster::start(Arc::new(config), module).await.map_err(|error| Error(error.to_string()))?;
-    cluster.await_ready(Some(Duration::from_secs(60))).await.map_err(|error| Error(error.to_string()))?;
+    let cluster = Cluster::start(Arc::new(config), module)
+        .await
+        .map_err(|error| Error(error.to_string()))?;
+    cluster
+        .await_ready(Some(Duration::from_secs(60)))
+        .await
+        .map_err(|error| Error(error.to_string()))?;
     Ok(cluster)
 }
 
@@ -205,14 +245,20 @@ async fn put(store: &Store, time: Duration) -> Entry {
         let path = store.path(&format!("{run}/{number:08}"));
         let options = PutOptions::from(PutMode::Create);
         let before = clock::now();
-        let put = store.objects().put_opts(&path, PutPayload::from(vec![7_u8; 300]), options).await;
+        let put = store
+            .objects()
+            .put_opts(&path, PutPayload::from(vec![7_u8; 300]), options)
+            .await;
         sample.record(clock::now() - before, put.is_ok());
         number += 1;
     }
     let mut entry = sample.entry("PUT of 300 bytes", "store");
     entry.per_second = entry.count as f64 / (clock::now() - begun).as_secs_f64();
     for number in 0..number {
-        _ = store.objects().delete(&store.path(&format!("{run}/{number:08}"))).await;
+        _ = store
+            .objects()
+            .delete(&store.path(&format!("{run}/{number:08}")))
+            .await;
     }
     entry
 }
@@ -222,8 +268,19 @@ async fn calls(cluster: &Cluster, count: usize, time: Duration, durability: Dura
     callers(count, time, move |_| {
         let cluster = cluster.clone();
         async move {
-            let options = CallOptions { durability: Some(durability), ..CallOptions::default() };
-            cluster.call(Target::key("counter"), "increment", bytes::Bytes::new(), options).await.is_ok()
+            let options = CallOptions {
+                durability: Some(durability),
+                ..CallOptions::default()
+            };
+            cluster
+                .call(
+                    Target::key("counter"),
+                    "increment",
+                    bytes::Bytes::new(),
+                    options,
+                )
+                .await
+                .is_ok()
         }
     })
     .await
@@ -233,26 +290,48 @@ async fn queries(cluster: &Cluster, count: usize, time: Duration) -> Sample {
     let cluster = cluster.clone();
     callers(count, time, move |_| {
         let cluster = cluster.clone();
-        async move { cluster.query(Target::key("counter"), "get", bytes::Bytes::new(), QueryOptions::default()).await.is_ok() }
+        async move {
+            cluster
+                .query(
+                    Target::key("counter"),
+                    "get",
+                    bytes::Bytes::new(),
+                    QueryOptions::default(),
+                )
+                .await
+                .is_ok()
+        }
     })
     .await
 }
 
 async fn over_http(cluster: &Cluster, count: usize, time: Duration) -> Result<Sample, Error> {
-    let options = HttpOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..HttpOptions::from(cluster.config()) };
+    let options = HttpOptions {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        ..HttpOptions::from(cluster.config())
+    };
     let server = HttpServer::bind(options, cluster.clone(), &Handle::current()).await;
     let server = server.map_err(|error| Error(error.to_string()))?;
     let address = server.local_addr();
     let mut connections = Vec::new();
     for _ in 0..count {
         let connection = http::Connection::open(address, "/v1/call/increment?key=counter").await;
-        connections.push(tokio::sync::Mutex::new(connection.map_err(|error| Error(error.to_string()))?));
+        connections.push(tokio::sync::Mutex::new(
+            connection.map_err(|error| Error(error.to_string()))?,
+        ));
     }
     let connections = Arc::new(connections);
     let held = connections.clone();
     let sample = callers(count, time, move |caller| {
         let connections = connections.clone();
-        async move { connections[caller].lock().await.call().await.unwrap_or(false) }
+        async move {
+            connections[caller]
+                .lock()
+                .await
+                .call()
+                .await
+                .unwrap_or(false)
+        }
     })
     .await;
     drop(held);

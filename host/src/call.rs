@@ -172,7 +172,15 @@ impl CallError {
     /// A failure that is not the guest's own.
     pub fn host(kind: CallErrorKind, message: impl Into<String>) -> Self {
         let retryable = matches!(kind, CallErrorKind::Unassigned | CallErrorKind::Overloaded);
-        Self { kind, code: kind.code().into(), message: message.into(), retryable, shard: None, seq: None, revision: None }
+        Self {
+            kind,
+            code: kind.code().into(),
+            message: message.into(),
+            retryable,
+            shard: None,
+            seq: None,
+            revision: None,
+        }
     }
 
     /// The guest's own error.
@@ -222,6 +230,9 @@ impl CallError {
     #[must_use]
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{Invalid, NoQueries, Overloaded, Quarantined, Unassigned};
-        matches!(self.kind, Invalid | Unassigned | Overloaded | Quarantined | NoQueries)
+        matches!(
+            self.kind,
+            Invalid | Unassigned | Overloaded | Quarantined | NoQueries
+        )
     }
 }

@@ -8,7 +8,10 @@ use std::{
 
 use clap::{Parser, error::ErrorKind};
 
-#[expect(missing_docs, reason = "clap takes the docs of fields for the help, and flattened ones have none")]
+#[expect(
+    missing_docs,
+    reason = "clap takes the docs of fields for the help, and flattened ones have none"
+)]
 pub mod args;
 mod bench;
 pub mod build;

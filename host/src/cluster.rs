@@ -45,7 +45,9 @@ use quarry_core::hash;
 use quarry_core::retry::{self, Failed, Policy};
 use tokio::sync::oneshot;
 
-use crate::call::{CallError, CallErrorKind, CallOptions, CallReply, Durability, QueryOptions, Read, Target};
+use crate::call::{
+    CallError, CallErrorKind, CallOptions, CallReply, Durability, QueryOptions, Read, Target,
+};
 use crate::clock;
 use crate::config::Config;
 use crate::guest::{METHOD_MAX_BYTES, Module, Request};
@@ -131,13 +133,25 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`CallError`]; [`CallError::never_ran`] tells whether it is sure that nothing ran.
-    pub async fn call(&self, target: Target, method: &str, payload: Bytes, options: CallOptions) -> Result<CallReply, CallError> {
-        let CallOptions { durability, timeout, headers } = options;
+    pub async fn call(
+        &self,
+        target: Target,
+        method: &str,
+        payload: Bytes,
+        options: CallOptions,
+    ) -> Result<CallReply, CallError> {
+        let CallOptions {
+            durability,
+            timeout,
+            headers,
+        } = options;
         let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
         let outcome = self.route(shard, request, How::Call(durability)).await;
         let took = clock::now().saturating_duration_since(begun);
-        self.node.slots[shard as usize].calls.call(method, metrics::Outcome::of(&outcome), took);
+        self.node.slots[shard as usize]
+            .calls
+            .call(method, metrics::Outcome::of(&outcome), took);
         outcome
     }
 
@@ -145,13 +159,25 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`Cluster::call`].
-    pub async fn query(&self, target: Target, method: &str, payload: Bytes, options: QueryOptions) -> Result<CallReply, CallError> {
-        let QueryOptions { read, timeout, headers } = options;
+    pub async fn query(
+        &self,
+        target: Target,
+        method: &str,
+        payload: Bytes,
+        options: QueryOptions,
+    ) -> Result<CallReply, CallError> {
+        let QueryOptions {
+            read,
+            timeout,
+            headers,
+        } = options;
         let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
         let outcome = self.route(shard, request, How::Query(read)).await;
         let took = clock::now().saturating_duration_since(begun);
-        self.node.slots[shard as usize].calls.query(method, metrics::Outcome::of(&outcome), took);
+        self.node.slots[shard as usize]
+            .calls
+            .query(method, metrics::Outcome::of(&outcome), took);
         outcome
     }
 
@@ -167,13 +193,17 @@ impl Cluster {
     /// Where every shard is, as this node sees it.
     #[must_use]
     pub fn assignments(&self) -> BTreeMap<u32, Location> {
-        (0..self.shards()).map(|shard| (shard, self.locate(shard))).collect()
+        (0..self.shards())
+            .map(|shard| (shard, self.locate(shard)))
+            .collect()
     }
 
     /// The shards open on this node, in order.
     #[must_use]
     pub fn local_shards(&self) -> Vec<u32> {
-        (0..self.shards()).filter(|shard| self.locate(*shard) == Location::Local).collect()
+        (0..self.shards())
+            .filter(|shard| self.locate(*shard) == Location::Local)
+            .collect()
     }
 
     /// The lifecycle state of every shard. Never reads the store.
@@ -188,7 +218,10 @@ impl Cluster {
     /// Whether every shard runs.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.node.slots.iter().all(|slot| slot.state() == ShardState::Running)
+        self.node
+            .slots
+            .iter()
+            .all(|slot| slot.state() == ShardState::Running)
     }
 
     /// Waits until every shard runs; without a timeout for as long as it takes.
@@ -203,7 +236,11 @@ impl Cluster {
             Some(timeout) => {
                 if tokio::time::timeout(timeout, ready).await.is_err() {
                     let reports = self.node.slots.iter().map(|slot| slot.report());
-                    return Err(NotReady { shards: reports.filter(|report| report.status != ShardState::Running).collect() });
+                    return Err(NotReady {
+                        shards: reports
+                            .filter(|report| report.status != ShardState::Running)
+                            .collect(),
+                    });
                 }
             }
         }
@@ -236,10 +273,17 @@ impl Cluster {
         let handle = self.open_shard(shard)?;
         let newest = handle.db().visible_seq();
         if seq > newest {
-            let message = format!("seq {seq} of shard {shard} was not given out yet; the newest write is {newest}");
+            let message = format!(
+                "seq {seq} of shard {shard} was not given out yet; the newest write is {newest}"
+            );
             return Err(CallError::host(CallErrorKind::Invalid, message).at(shard));
         }
-        handle.db().gate().durable(seq).await.map_err(|ended| CallError::ended(&ended).at(shard))
+        handle
+            .db()
+            .gate()
+            .durable(seq)
+            .await
+            .map_err(|ended| CallError::ended(&ended).at(shard))
     }
 
     /// Probes the store now.
@@ -260,7 +304,9 @@ impl Cluster {
         };
         let (done, restarted) = oneshot::channel();
         handle.control(Control::Restart { done }).await?;
-        restarted.await.unwrap_or_else(|_| Err(self.unassigned(shard)))
+        restarted
+            .await
+            .unwrap_or_else(|_| Err(self.unassigned(shard)))
     }
 
     /// Runs another module on every shard, in place: databases, caches and waiting replies stay. When it does not start on one of
@@ -279,12 +325,26 @@ impl Cluster {
     }
 
     /// Runs a method so many times in a row on the shard's own thread, with nothing in between, and gives each time in nanoseconds.
-    pub(crate) async fn measure(&self, shard: u32, method: &str, calls: usize) -> Result<Vec<u64>, CallError> {
+    pub(crate) async fn measure(
+        &self,
+        shard: u32,
+        method: &str,
+        calls: usize,
+    ) -> Result<Vec<u64>, CallError> {
         let handle = self.open_shard(shard)?;
-        let (_, request) = self.request(Target::Shard(shard), method, Bytes::new(), None, Vec::new())?;
+        let (_, request) =
+            self.request(Target::Shard(shard), method, Bytes::new(), None, Vec::new())?;
         let (done, measured) = oneshot::channel();
-        handle.control(Control::Measure { request, calls, done }).await?;
-        measured.await.unwrap_or_else(|_| Err(self.unassigned(shard)))
+        handle
+            .control(Control::Measure {
+                request,
+                calls,
+                done,
+            })
+            .await?;
+        measured
+            .await
+            .unwrap_or_else(|_| Err(self.unassigned(shard)))
     }
 
     fn request(
@@ -296,7 +356,10 @@ impl Cluster {
         headers: Vec<(String, String)>,
     ) -> Result<(u32, Request), CallError> {
         if method.is_empty() || method.len() > METHOD_MAX_BYTES {
-            let message = format!("a method's name has 1 to {METHOD_MAX_BYTES} bytes, not {}", method.len());
+            let message = format!(
+                "a method's name has 1 to {METHOD_MAX_BYTES} bytes, not {}",
+                method.len()
+            );
             return Err(CallError::host(CallErrorKind::Invalid, message));
         }
         let (shard, key) = match target {
@@ -307,18 +370,33 @@ impl Cluster {
         let limits = &self.node.config.call;
         let timeout = timeout.unwrap_or(limits.timeout);
         if timeout > limits.max_timeout {
-            let message = format!("a timeout of {timeout:?} is over call.max_timeout ({:?})", limits.max_timeout);
+            let message = format!(
+                "a timeout of {timeout:?} is over call.max_timeout ({:?})",
+                limits.max_timeout
+            );
             return Err(CallError::host(CallErrorKind::Invalid, message));
         }
         let deadline = clock::now() + timeout;
-        Ok((shard, Request { method: method.to_owned(), key, payload, headers, deadline }))
+        Ok((
+            shard,
+            Request {
+                method: method.to_owned(),
+                key,
+                payload,
+                headers,
+                deadline,
+            },
+        ))
     }
 
     /// Runs a request on the shard's handle; again, after a pause, only where it is sure that nothing ran.
     async fn route(&self, shard: u32, request: Request, how: How) -> Result<CallReply, CallError> {
         let deadline = request.deadline;
         let slot = &self.node.slots[shard as usize];
-        let policy = Policy { retries: self.node.config.call.retries, delay: self.node.config.call.retry_delay };
+        let policy = Policy {
+            retries: self.node.config.call.retries,
+            delay: self.node.config.call.retry_delay,
+        };
         let run = async {
             let mut failed = 0;
             loop {
@@ -331,7 +409,11 @@ impl Cluster {
                     Err(error) => error,
                 };
                 failed += 1;
-                let kind = if error.kind == CallErrorKind::Unassigned { Failed::NeverSent } else { Failed::Final };
+                let kind = if error.kind == CallErrorKind::Unassigned {
+                    Failed::NeverSent
+                } else {
+                    Failed::Final
+                };
                 let left = deadline.saturating_duration_since(clock::now());
                 match retry::next(policy, failed, kind, left, rand::random()) {
                     Some(pause) => tokio::time::sleep(pause).await,
@@ -342,21 +424,39 @@ impl Cluster {
         match tokio::time::timeout_at(deadline.into(), run).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let why = slot.store_trouble().map_or_else(String::new, |trouble| format!("; the store fails: {trouble}"));
-                let message = format!("shard {shard} did not reply in time; the call may have run, or may still run{why}");
+                let why = slot.store_trouble().map_or_else(String::new, |trouble| {
+                    format!("; the store fails: {trouble}")
+                });
+                let message = format!(
+                    "shard {shard} did not reply in time; the call may have run, or may still run{why}"
+                );
                 Err(CallError::host(CallErrorKind::Timeout, message).at(shard))
             }
         }
     }
 
     fn reply(&self, shard: u32, outcome: Outcome) -> CallReply {
-        let Outcome { payload, content_type, seq, revision } = outcome;
-        CallReply { payload, content_type, shard, seq, revision, node: self.node.node.clone() }
+        let Outcome {
+            payload,
+            content_type,
+            seq,
+            revision,
+        } = outcome;
+        CallReply {
+            payload,
+            content_type,
+            shard,
+            seq,
+            revision,
+            node: self.node.node.clone(),
+        }
     }
 
     fn open_shard(&self, shard: u32) -> Result<Arc<ShardHandle>, CallError> {
         self.check_shard(shard)?;
-        self.node.slots[shard as usize].handle().ok_or_else(|| self.unassigned(shard))
+        self.node.slots[shard as usize]
+            .handle()
+            .ok_or_else(|| self.unassigned(shard))
     }
 
     fn locate(&self, shard: u32) -> Location {
@@ -369,7 +469,10 @@ impl Cluster {
     fn check_shard(&self, shard: u32) -> Result<(), CallError> {
         let shards = self.shards();
         if shard >= shards {
-            let message = format!("there is no shard {shard}: the cluster has {shards}, from 0 to {}", shards - 1);
+            let message = format!(
+                "there is no shard {shard}: the cluster has {shards}, from 0 to {}",
+                shards - 1
+            );
             return Err(CallError::host(CallErrorKind::Invalid, message));
         }
         Ok(())
@@ -378,8 +481,14 @@ impl Cluster {
     fn unassigned(&self, shard: u32) -> CallError {
         let slot = &self.node.slots[shard as usize];
         let state = slot.state().as_str();
-        let why = slot.last_error().map_or_else(String::new, |error| format!("; last error: {error}"));
-        CallError::host(CallErrorKind::Unassigned, format!("shard {shard} is not open here now ({state}){why}")).at(shard)
+        let why = slot
+            .last_error()
+            .map_or_else(String::new, |error| format!("; last error: {error}"));
+        CallError::host(
+            CallErrorKind::Unassigned,
+            format!("shard {shard} is not open here now ({state}){why}"),
+        )
+        .at(shard)
     }
 }
 

@@ -85,7 +85,13 @@ pub fn first_seq(writer_epoch: u64) -> u64 {
 impl ShardDb {
     /// Wraps a database opened with `writer_epoch`.
     #[must_use]
-    pub fn new(db: Db, writer_epoch: u64, gate: Arc<Gate>, limits: Arc<Limits>, merge_operator: Option<Arc<str>>) -> Self {
+    pub fn new(
+        db: Db,
+        writer_epoch: u64,
+        gate: Arc<Gate>,
+        limits: Arc<Limits>,
+        merge_operator: Option<Arc<str>>,
+    ) -> Self {
         let last_seq = gate.durable_seq();
         let first = first_seq(writer_epoch);
         Self {
@@ -143,7 +149,10 @@ impl ShardDb {
     /// # Errors
     /// `closed` when the shard has ended.
     pub fn durable_view(&self) -> Result<ReadView, Error> {
-        let view = self.gate.durable_view().ok_or_else(|| GuestError::retryable("closed", "the shard has ended"))?;
+        let view = self
+            .gate
+            .durable_view()
+            .ok_or_else(|| GuestError::retryable("closed", "the shard has ended"))?;
         Ok(ReadView::snapshot(view, self.limits.clone()))
     }
 
@@ -152,7 +161,10 @@ impl ShardDb {
     /// # Errors
     /// `closed`, `fenced` or `unavailable` when the database has ended.
     pub fn begin(self: &Arc<Self>, isolation: Isolation) -> Result<Transaction, Error> {
-        let transaction = self.db.begin(isolation.into()).map_err(|error| db_error(&error))?;
+        let transaction = self
+            .db
+            .begin(isolation.into())
+            .map_err(|error| db_error(&error))?;
         Ok(Transaction::new(self.clone(), transaction))
     }
 
@@ -161,7 +173,12 @@ impl ShardDb {
     /// # Errors
     /// `invalid-key`, `invalid-value`, or that the database has ended.
     pub async fn put(&self, key: Bytes, value: Bytes) -> Result<u64, Error> {
-        self.write(vec![Op::Put { key, value, ttl_ms: None }]).await
+        self.write(vec![Op::Put {
+            key,
+            value,
+            ttl_ms: None,
+        }])
+        .await
     }
 
     /// Deletes a key, whether it exists or not.
@@ -179,7 +196,10 @@ impl ShardDb {
     /// `no-merge-operator`, or that the database has ended.
     pub async fn write(&self, ops: Vec<Op>) -> Result<u64, Error> {
         if ops.is_empty() {
-            return Err(GuestError::new("invalid-argument", "a batch needs at least one operation"));
+            return Err(GuestError::new(
+                "invalid-argument",
+                "a batch needs at least one operation",
+            ));
         }
         let mut size = 0;
         for op in &ops {
@@ -190,15 +210,21 @@ impl ShardDb {
         let mut batch = WriteBatch::new();
         for op in ops {
             match op {
-                Op::Put { key, value, ttl_ms } => batch.put_bytes_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) }),
+                Op::Put { key, value, ttl_ms } => {
+                    batch.put_bytes_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) })
+                }
                 Op::Remove { key } => batch.delete(key),
-                Op::Merge { key, operand } => batch.merge_with_options(key, operand, &MergeOptions::default()),
+                Op::Merge { key, operand } => {
+                    batch.merge_with_options(key, operand, &MergeOptions::default())
+                }
             }
         }
         let writing = Writing::begin(self);
         let options = self.write_options();
         let outcome = self.db.write_with_options(batch, &options).await;
-        writing.end(options.seqnum, outcome.map(Some)).map(Option::unwrap_or_default)
+        writing
+            .end(options.seqnum, outcome.map(Some))
+            .map(Option::unwrap_or_default)
     }
 
     /// Checks one operation, and gives its size in bytes of key and value.
@@ -206,7 +232,10 @@ impl ShardDb {
         let (key, value) = match op {
             Op::Put { key, value, ttl_ms } => {
                 if *ttl_ms == Some(0) {
-                    return Err(GuestError::new("invalid-argument", "a TTL is at least 1 ms; remove the key instead"));
+                    return Err(GuestError::new(
+                        "invalid-argument",
+                        "a TTL is at least 1 ms; remove the key instead",
+                    ));
                 }
                 (key, value.len())
             }
@@ -218,14 +247,18 @@ impl ShardDb {
                         "this cluster has no merge operator; `merge_operator` has to be set before its first start",
                     ));
                 };
-                merge::check_operand(name, operand).map_err(|message| GuestError::new("invalid-value", message))?;
+                merge::check_operand(name, operand)
+                    .map_err(|message| GuestError::new("invalid-value", message))?;
                 (key, operand.len())
             }
         };
         check_key(key, &self.limits)?;
         if value > self.limits.value {
             let limit = self.limits.value;
-            return Err(GuestError::new("invalid-value", format!("a value of {value} bytes is over limits.value ({limit} bytes)")));
+            return Err(GuestError::new(
+                "invalid-value",
+                format!("a value of {value} bytes is over limits.value ({limit} bytes)"),
+            ));
         }
         Ok(key.len() + value)
     }
@@ -248,7 +281,9 @@ impl ShardDb {
                     let size = before + operand.len();
                     let limit = self.limits.value;
                     if size > limit {
-                        let message = format!("the value would grow to {size} bytes, over limits.value ({limit} bytes)");
+                        let message = format!(
+                            "the value would grow to {size} bytes, over limits.value ({limit} bytes)"
+                        );
                         return Err(GuestError::new("invalid-value", message));
                     }
                     sizes.insert(key, size);
@@ -261,7 +296,10 @@ impl ShardDb {
     fn check_batch(&self, size: usize) -> Result<(), Error> {
         let limit = self.limits.batch;
         if size > limit {
-            return Err(GuestError::new("limit", format!("a batch of {size} bytes is over limits.batch ({limit} bytes)")));
+            return Err(GuestError::new(
+                "limit",
+                format!("a batch of {size} bytes is over limits.batch ({limit} bytes)"),
+            ));
         }
         Ok(())
     }
@@ -270,7 +308,9 @@ impl ShardDb {
         if self.first_seq.load(Ordering::Relaxed) == 0 {
             return WriteOptions::default();
         }
-        WriteOptions { seqnum: self.first_seq.swap(0, Ordering::AcqRel) }
+        WriteOptions {
+            seqnum: self.first_seq.swap(0, Ordering::AcqRel),
+        }
     }
 }
 
@@ -285,10 +325,18 @@ struct Writing<'a> {
 impl<'a> Writing<'a> {
     fn begin(db: &'a ShardDb) -> Self {
         db.pending.fetch_add(1, Ordering::AcqRel);
-        Self { db, abandoned: db.abandoned.load(Ordering::Acquire), ended: false }
+        Self {
+            db,
+            abandoned: db.abandoned.load(Ordering::Acquire),
+            ended: false,
+        }
     }
 
-    fn end(mut self, seqnum: u64, outcome: Result<Option<WriteHandle>, slatedb::Error>) -> Result<Option<u64>, Error> {
+    fn end(
+        mut self,
+        seqnum: u64,
+        outcome: Result<Option<WriteHandle>, slatedb::Error>,
+    ) -> Result<Option<u64>, Error> {
         self.ended = true;
         let db = self.db;
         let outcome = match outcome {
@@ -298,7 +346,12 @@ impl<'a> Writing<'a> {
                     db.last_seq.fetch_max(seq, Ordering::AcqRel);
                     db.gate.applied();
                     let decided = self.abandoned;
-                    if decided > 0 && db.abandoned.compare_exchange(decided, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    if decided > 0
+                        && db
+                            .abandoned
+                            .compare_exchange(decided, 0, Ordering::AcqRel, Ordering::Relaxed)
+                            .is_ok()
+                    {
                         db.pending.fetch_sub(decided, Ordering::AcqRel);
                     }
                 } else {
@@ -343,7 +396,10 @@ pub fn check_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
     }
     if key.len() > limits.key {
         let (size, limit) = (key.len(), limits.key);
-        return Err(GuestError::new("invalid-key", format!("a key of {size} bytes is over limits.key ({limit} bytes)")));
+        return Err(GuestError::new(
+            "invalid-key",
+            format!("a key of {size} bytes is over limits.key ({limit} bytes)"),
+        ));
     }
     Ok(())
 }
@@ -353,11 +409,21 @@ pub fn check_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
 pub fn db_error(error: &slatedb::Error) -> Error {
     use slatedb::CloseReason::{Clean, Fenced};
     match error.kind() {
-        ErrorKind::Transaction => GuestError::retryable("conflict", "another write came between; begin the transaction again"),
-        ErrorKind::Closed(Fenced) => GuestError::retryable("fenced", "another writer opened this shard's database"),
+        ErrorKind::Transaction => GuestError::retryable(
+            "conflict",
+            "another write came between; begin the transaction again",
+        ),
+        ErrorKind::Closed(Fenced) => {
+            GuestError::retryable("fenced", "another writer opened this shard's database")
+        }
         ErrorKind::Closed(Clean) => GuestError::retryable("closed", "the shard is being stopped"),
-        ErrorKind::Closed(_) => GuestError::retryable("closed", "the shard's database has failed and is being reopened"),
-        ErrorKind::Unavailable => GuestError::retryable("unavailable", format!("the store does not answer: {error}")),
+        ErrorKind::Closed(_) => GuestError::retryable(
+            "closed",
+            "the shard's database has failed and is being reopened",
+        ),
+        ErrorKind::Unavailable => {
+            GuestError::retryable("unavailable", format!("the store does not answer: {error}"))
+        }
         ErrorKind::Invalid => GuestError::new("invalid-argument", error.to_string()),
         _ => GuestError::new("internal", error.to_string()),
     }

@@ -23,10 +23,14 @@ pub enum Ended {
     #[error("the shard stopped before the write was durable; it may or may not survive")]
     Stopped,
     /// Another writer opened the database: what was not durable is lost.
-    #[error("the shard was taken over by another writer before the write was durable; it may or may not survive")]
+    #[error(
+        "the shard was taken over by another writer before the write was durable; it may or may not survive"
+    )]
     Fenced,
     /// The database failed.
-    #[error("the shard's database failed before the write was durable; it may or may not survive: {0}")]
+    #[error(
+        "the shard's database failed before the write was durable; it may or may not survive: {0}"
+    )]
     Failed(Arc<str>),
 }
 
@@ -68,7 +72,14 @@ impl Gate {
             over: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             kick: Notify::new(),
-            state: Mutex::new(State { waiters: BTreeMap::new(), order: 0, wanted: 0, releasing: false, view, ended: None }),
+            state: Mutex::new(State {
+                waiters: BTreeMap::new(),
+                order: 0,
+                wanted: 0,
+                releasing: false,
+                view,
+                ended: None,
+            }),
         }
     }
 
@@ -206,7 +217,10 @@ mod tests {
 
     fn ask(gate: &Gate, seq: u64, heard: &mpsc::Sender<(u64, bool)>) {
         let heard = heard.clone();
-        gate.when_durable(seq, Box::new(move |outcome| heard.send((seq, outcome.is_ok())).expect("heard")));
+        gate.when_durable(
+            seq,
+            Box::new(move |outcome| heard.send((seq, outcome.is_ok())).expect("heard")),
+        );
     }
 
     #[test]
@@ -216,9 +230,16 @@ mod tests {
         for seq in [14, 11, 13, 12, 10] {
             ask(&gate, seq, &sender);
         }
-        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(10, true)], "what is durable is told at once");
+        assert_eq!(
+            heard.try_iter().collect::<Vec<_>>(),
+            [(10, true)],
+            "what is durable is told at once"
+        );
         gate.advance(None, 13);
-        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(11, true), (12, true), (13, true)]);
+        assert_eq!(
+            heard.try_iter().collect::<Vec<_>>(),
+            [(11, true), (12, true), (13, true)]
+        );
         gate.advance(None, 13);
         assert!(heard.try_iter().next().is_none());
         assert_eq!(gate.waiting(), 1);
@@ -232,7 +253,10 @@ mod tests {
         gate.end(Ended::Fenced);
         gate.advance(None, 5);
         ask(&gate, 3, &sender);
-        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(2, false), (3, false)]);
+        assert_eq!(
+            heard.try_iter().collect::<Vec<_>>(),
+            [(2, false), (3, false)]
+        );
         gate.end(Ended::Stopped);
         assert_eq!(gate.ended(), Some(Ended::Fenced), "the first reason stays");
     }
@@ -243,10 +267,13 @@ mod tests {
         let (sender, heard) = mpsc::channel();
         // The waiter for 1 makes another thread ask for 1 again, before 2 was released.
         let (inner, from) = (gate.clone(), sender.clone());
-        gate.when_durable(1, Box::new(move |_| {
-            let asked = std::thread::spawn(move || ask(&inner, 1, &from));
-            asked.join().expect("asked");
-        }));
+        gate.when_durable(
+            1,
+            Box::new(move |_| {
+                let asked = std::thread::spawn(move || ask(&inner, 1, &from));
+                asked.join().expect("asked");
+            }),
+        );
         ask(&gate, 2, &sender);
         gate.advance(None, 2);
         assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(2, true), (1, true)]);

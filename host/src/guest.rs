@@ -49,7 +49,10 @@ pub trait Module: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Module::instantiate`].
-    async fn instantiate_query(&self, context: InstanceContext) -> Result<Box<dyn QueryInstance>, Failure>;
+    async fn instantiate_query(
+        &self,
+        context: InstanceContext,
+    ) -> Result<Box<dyn QueryInstance>, Failure>;
 }
 
 /// An instance that runs a shard's calls, one at a time. After a trap it is dropped.
@@ -187,13 +190,19 @@ impl ShardFlag {
 
     /// Notes until when this node is sure to own the shard: its lease's deadline. Without leases it is never said.
     pub fn set_owned_until(&self, deadline: Instant) {
-        *self.owned_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(deadline);
+        *self
+            .owned_until
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(deadline);
     }
 
     /// For how long from `now` this node is sure to own the shard: zero once the deadline has passed, none without leases.
     #[must_use]
     pub fn owned_for(&self, now: Instant) -> Option<Duration> {
-        let deadline = *self.owned_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let deadline = *self
+            .owned_until
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         Some(deadline?.saturating_duration_since(now))
     }
 }
@@ -228,7 +237,10 @@ impl Reply {
     /// A reply of these bytes.
     #[must_use]
     pub fn new(payload: impl Into<Bytes>) -> Self {
-        Self { payload: payload.into(), ..Self::default() }
+        Self {
+            payload: payload.into(),
+            ..Self::default()
+        }
     }
 }
 
@@ -256,12 +268,20 @@ pub struct GuestError {
 impl GuestError {
     /// An error that trying again does not help.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), retryable: false }
+        Self {
+            code: code.into(),
+            message: message.into(),
+            retryable: false,
+        }
     }
 
     /// An error that trying again may help.
     pub fn retryable(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), retryable: true }
+        Self {
+            code: code.into(),
+            message: message.into(),
+            retryable: true,
+        }
     }
 }
 
@@ -278,7 +298,10 @@ pub struct Trap {
 impl Trap {
     /// A trap.
     pub fn new(kind: TrapKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self {
+            kind,
+            message: message.into(),
+        }
     }
 }
 

@@ -177,7 +177,12 @@ impl HttpServer {
     ///
     /// # Errors
     /// When another process took the address at the same time.
-    pub async fn serve(reserved: Reserved, options: HttpOptions, cluster: Cluster, on: &Handle) -> Result<Self, Error> {
+    pub async fn serve(
+        reserved: Reserved,
+        options: HttpOptions,
+        cluster: Cluster,
+        on: &Handle,
+    ) -> Result<Self, Error> {
         let Reserved { socket, wanted } = reserved;
         // The socket belongs to the runtime that serves it, not to the caller's.
         let bound = on.spawn(async move { socket.listen(BACKLOG) }).await;

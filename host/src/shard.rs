@@ -45,7 +45,10 @@ struct Begun {
 
 impl Begun {
     fn new(answer: Answer, shard: u32) -> Self {
-        Self { answer: Some(answer), shard }
+        Self {
+            answer: Some(answer),
+            shard,
+        }
     }
 
     fn send(mut self, outcome: Result<Outcome, CallError>) {
@@ -58,7 +61,10 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take() {
-            let message = format!("shard {} ended in the middle of the call; what it wrote may or may not survive", self.shard);
+            let message = format!(
+                "shard {} ended in the middle of the call; what it wrote may or may not survive",
+                self.shard
+            );
             _ = answer.send(Err(CallError::host(CallErrorKind::Unknown, message)));
         }
     }
@@ -87,11 +93,21 @@ struct Call {
 /// What a shard is told besides calls.
 pub(crate) enum Control {
     /// Run another module. The old instance goes on if the new one does not start.
-    Swap { module: Arc<dyn Module>, options: Arc<str>, done: oneshot::Sender<Result<task::Swapped, CallError>> },
+    Swap {
+        module: Arc<dyn Module>,
+        options: Arc<str>,
+        done: oneshot::Sender<Result<task::Swapped, CallError>>,
+    },
     /// Make a new instance, and forget the traps.
-    Restart { done: oneshot::Sender<Result<(), CallError>> },
+    Restart {
+        done: oneshot::Sender<Result<(), CallError>>,
+    },
     /// Run a request so many times in a row, and give each time in nanoseconds: what a call costs without its way here.
-    Measure { request: Request, calls: usize, done: oneshot::Sender<Result<Vec<u64>, CallError>> },
+    Measure {
+        request: Request,
+        calls: usize,
+        done: oneshot::Sender<Result<Vec<u64>, CallError>>,
+    },
 }
 
 impl ShardHandle {
@@ -135,13 +151,29 @@ impl ShardHandle {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn call(&self, request: Request, durability: Option<Durability>) -> Result<Outcome, CallError> {
+    pub async fn call(
+        &self,
+        request: Request,
+        durability: Option<Durability>,
+    ) -> Result<Outcome, CallError> {
         let place = Queue::enter(&self.queue, &request).map_err(|error| error.at(self.shard))?;
         let (answer, outcome) = oneshot::channel();
-        if self.calls.send(Call { request, durability, answer, _place: place }).is_err() {
+        if self
+            .calls
+            .send(Call {
+                request,
+                durability,
+                answer,
+                _place: place,
+            })
+            .is_err()
+        {
             return Err(self.gone());
         }
-        outcome.await.unwrap_or_else(|_| Err(self.gone())).map_err(|error| error.at(self.shard))
+        outcome
+            .await
+            .unwrap_or_else(|_| Err(self.gone()))
+            .map_err(|error| error.at(self.shard))
     }
 
     /// Runs a query.
@@ -149,7 +181,9 @@ impl ShardHandle {
     /// # Errors
     /// See [`CallError`].
     pub async fn query(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
-        QueryPool::query(&self.queries, request, read).await.map_err(|error| error.at(self.shard))
+        QueryPool::query(&self.queries, request, read)
+            .await
+            .map_err(|error| error.at(self.shard))
     }
 
     /// Tells the shard something; fails when it has ended.
@@ -158,7 +192,11 @@ impl ShardHandle {
     }
 
     fn gone(&self) -> CallError {
-        CallError::host(CallErrorKind::Unassigned, format!("shard {} was closed before the call began", self.shard)).at(self.shard)
+        CallError::host(
+            CallErrorKind::Unassigned,
+            format!("shard {} was closed before the call began", self.shard),
+        )
+        .at(self.shard)
     }
 }
 
@@ -180,15 +218,22 @@ impl Queue {
         let bytes = request.payload.len() + request.key.as_ref().map_or(0, Bytes::len);
         let calls = queue.calls.fetch_add(1, Ordering::AcqRel);
         let waiting = queue.bytes.fetch_add(bytes, Ordering::AcqRel);
-        let place = Place { queue: queue.clone(), bytes };
+        let place = Place {
+            queue: queue.clone(),
+            bytes,
+        };
         let (max_calls, max_bytes) = (queue.limits.queue_calls, queue.limits.queue_bytes);
         if calls >= max_calls {
-            let message = format!("{calls} calls wait in the shard's queue (limits.queue_calls {max_calls}); try again later");
+            let message = format!(
+                "{calls} calls wait in the shard's queue (limits.queue_calls {max_calls}); try again later"
+            );
             return Err(CallError::host(CallErrorKind::Overloaded, message));
         }
         // A payload over the bound may still run on an empty queue: the HTTP side bounds a single one.
         if waiting > 0 && waiting + bytes > max_bytes {
-            let message = format!("{waiting} bytes wait in the shard's queue (limits.queue_bytes {max_bytes}); try again later");
+            let message = format!(
+                "{waiting} bytes wait in the shard's queue (limits.queue_bytes {max_bytes}); try again later"
+            );
             return Err(CallError::host(CallErrorKind::Overloaded, message));
         }
         Ok(place)
@@ -204,6 +249,10 @@ impl Drop for Place {
 
 /// A call whose time ran out before it began.
 fn expired(request: &Request) -> Option<CallError> {
-    (clock::now() >= request.deadline)
-        .then(|| CallError::host(CallErrorKind::Timeout, "the call's time ran out before it began; it did not run"))
+    (clock::now() >= request.deadline).then(|| {
+        CallError::host(
+            CallErrorKind::Timeout,
+            "the call's time ran out before it began; it did not run",
+        )
+    })
 }

@@ -178,7 +178,11 @@ impl Store {
     /// # Errors
     ///
     /// As [`Store::open`].
-    pub fn open_on(url: &str, options: &BTreeMap<String, String>, io: Option<Handle>) -> Result<Self, Error> {
+    pub fn open_on(
+        url: &str,
+        options: &BTreeMap<String, String>,
+        io: Option<Handle>,
+    ) -> Result<Self, Error> {
         if url.len() > MAX_URL {
             let problem = format!(
                 "it has {} bytes, more than the limit of {MAX_URL}",
@@ -330,7 +334,11 @@ fn open_file(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Result<
     })
 }
 
-fn open_remote(text: &str, given: &BTreeMap<String, String>, io: Option<Handle>) -> Result<Store, Error> {
+fn open_remote(
+    text: &str,
+    given: &BTreeMap<String, String>,
+    io: Option<Handle>,
+) -> Result<Store, Error> {
     // Not echoed before it is known to hold no credentials.
     let url = Url::parse(text).map_err(|error| {
         let scheme = text.split(':').next().unwrap_or_default();

@@ -46,7 +46,9 @@ impl Threads {
     /// # Errors
     /// When the system gives no more threads.
     pub fn start(sizes: Sizes) -> io::Result<Self> {
-        let shard = (0..sizes.shard.max(1)).map(|n| Lone::start(format!("quarry-shard-{n}"))).collect::<io::Result<_>>()?;
+        let shard = (0..sizes.shard.max(1))
+            .map(|n| Lone::start(format!("quarry-shard-{n}")))
+            .collect::<io::Result<_>>()?;
         Ok(Self {
             shard,
             control: Some(Lone::start("quarry-control".into())?),
@@ -65,7 +67,11 @@ impl Threads {
     /// The control thread.
     #[must_use]
     pub fn control(&self) -> Handle {
-        self.control.as_ref().expect("the control thread is there until the node's threads are dropped").handle.clone()
+        self.control
+            .as_ref()
+            .expect("the control thread is there until the node's threads are dropped")
+            .handle
+            .clone()
     }
 
     /// The storage runtime.
@@ -90,20 +96,29 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         // A runtime may not be dropped within another, and its end may take a while: neither is for the caller.
-        let runtimes: Vec<Runtime> = [self.query.take(), self.compaction.take(), self.storage.take()].into_iter().flatten().collect();
+        let runtimes: Vec<Runtime> = [
+            self.query.take(),
+            self.compaction.take(),
+            self.storage.take(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         let mut lone = std::mem::take(&mut self.shard);
         lone.extend(self.control.take());
         for thread in &lone {
             thread.stop.cancel();
         }
-        let ending = std::thread::Builder::new().name("quarry-end".into()).spawn(move || {
-            for thread in &mut lone {
-                thread.join();
-            }
-            for runtime in runtimes {
-                runtime.shutdown_timeout(SHUTDOWN);
-            }
-        });
+        let ending = std::thread::Builder::new()
+            .name("quarry-end".into())
+            .spawn(move || {
+                for thread in &mut lone {
+                    thread.join();
+                }
+                for runtime in runtimes {
+                    runtime.shutdown_timeout(SHUTDOWN);
+                }
+            });
         if let Err(error) = ending {
             tracing::warn!(%error, "no thread left to end the node's threads on");
         }
@@ -127,7 +142,11 @@ impl Lone {
             runtime.block_on(stopped.cancelled());
             runtime.shutdown_timeout(SHUTDOWN);
         })?;
-        Ok(Self { handle, stop, thread: Some(thread) })
+        Ok(Self {
+            handle,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     fn join(&mut self) {
@@ -140,9 +159,16 @@ impl Lone {
 }
 
 fn pool(name: &'static str, threads: usize) -> io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(threads.max(1)).thread_name(name).enable_all().build()
+    Builder::new_multi_thread()
+        .worker_threads(threads.max(1))
+        .thread_name(name)
+        .enable_all()
+        .build()
 }
 
 fn handle(runtime: Option<&Runtime>) -> Handle {
-    runtime.expect("a runtime is there until the node's threads are dropped").handle().clone()
+    runtime
+        .expect("a runtime is there until the node's threads are dropped")
+        .handle()
+        .clone()
 }

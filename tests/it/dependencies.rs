@@ -5,11 +5,36 @@ use std::path::{Path, PathBuf};
 
 /// Words that may only stand in some files of the host, and why.
 const RULES: &[(&str, &[&str], &[&str], &str)] = &[
-    ("wasmtime", &["wasmtime::", "wasmtime_wasi::"], &["guest/wasm.rs", "guest/wasm/"], "another guest runtime must stay possible"),
-    ("open and close", &["Db::builder", "Db::open", "close_with_options"], &["db/open.rs"], "one place knows that a database is closed"),
-    ("time", &["Instant::now", "SystemTime::now"], &["clock.rs"], "tests drive time"),
-    ("status codes", &["StatusCode::"], &["http.rs", "http/", "client.rs"], "one table maps errors to HTTP"),
-    ("standard threads", &["thread::sleep"], &["store/file/lock.rs"], "no thread sleeps, but one that may block and waits for another process"),
+    (
+        "wasmtime",
+        &["wasmtime::", "wasmtime_wasi::"],
+        &["guest/wasm.rs", "guest/wasm/"],
+        "another guest runtime must stay possible",
+    ),
+    (
+        "open and close",
+        &["Db::builder", "Db::open", "close_with_options"],
+        &["db/open.rs"],
+        "one place knows that a database is closed",
+    ),
+    (
+        "time",
+        &["Instant::now", "SystemTime::now"],
+        &["clock.rs"],
+        "tests drive time",
+    ),
+    (
+        "status codes",
+        &["StatusCode::"],
+        &["http.rs", "http/", "client.rs"],
+        "one table maps errors to HTTP",
+    ),
+    (
+        "standard threads",
+        &["thread::sleep"],
+        &["store/file/lock.rs"],
+        "no thread sleeps, but one that may block and waits for another process",
+    ),
 ];
 
 #[test]
@@ -17,7 +42,11 @@ fn words_stand_only_where_they_may() {
     let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/src");
     let mut broken = Vec::new();
     for file in files(&host) {
-        let name = file.strip_prefix(&host).expect("below").to_string_lossy().into_owned();
+        let name = file
+            .strip_prefix(&host)
+            .expect("below")
+            .to_string_lossy()
+            .into_owned();
         let text = code(&fs::read_to_string(&file).expect("a source file"));
         for (rule, words, allowed, why) in RULES {
             if allowed.iter().any(|place| name.starts_with(place)) {
@@ -37,21 +66,58 @@ fn words_stand_only_where_they_may() {
 fn the_core_is_pure_and_the_sdk_does_not_know_the_host() {
     for (package, allowed) in [
         ("host/core", &["serde", "thiserror", "xxhash-rust"][..]),
-        ("guest-sdk", &["log", "serde", "serde_json", "wit-bindgen", "xxhash-rust", "quarry-guest-macros"][..]),
+        (
+            "guest-sdk",
+            &[
+                "log",
+                "serde",
+                "serde_json",
+                "wit-bindgen",
+                "xxhash-rust",
+                "quarry-guest-macros",
+            ][..],
+        ),
     ] {
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(package).join("Cargo.toml");
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(package)
+            .join("Cargo.toml");
         let text = fs::read_to_string(&manifest).expect("a manifest");
-        let dependencies = text.split("[dependencies]").nth(1).expect("dependencies").split("\n[").next().expect("a section");
-        for line in dependencies.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let dependencies = text
+            .split("[dependencies]")
+            .nth(1)
+            .expect("dependencies")
+            .split("\n[")
+            .next()
+            .expect("a section");
+        for line in dependencies
+            .lines()
+            .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        {
             let name = line.split(['.', '=', ' ']).next().expect("a name");
-            assert!(allowed.contains(&name), "{package} may not depend on {name}");
+            assert!(
+                allowed.contains(&name),
+                "{package} may not depend on {name}"
+            );
         }
     }
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/core/src");
     for file in files(&core) {
         let text = code(&fs::read_to_string(&file).expect("a source file"));
-        for word in ["async ", "Instant", "SystemTime", "std::fs", "std::net", "rand::", "HashMap"] {
-            assert!(!text.contains(word), "{} has `{word}`: the core decides, and does nothing", file.display());
+        for word in [
+            "async ",
+            "Instant",
+            "SystemTime",
+            "std::fs",
+            "std::net",
+            "rand::",
+            "HashMap",
+        ] {
+            assert!(
+                !text.contains(word),
+                "{} has `{word}`: the core decides, and does nothing",
+                file.display()
+            );
         }
     }
 }
@@ -61,7 +127,10 @@ fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]").next().unwrap_or_default();
     // Tokio's own clock is the one that tests drive.
     let text = text.replace("tokio::time::Instant::now", "");
-    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The Rust files below a folder, without files of tests.
@@ -71,7 +140,9 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         let path = entry.expect("an entry").path();
         if path.is_dir() && path.file_name().is_some_and(|name| name != "tests") {
             found.extend(files(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") && path.file_stem().is_some_and(|stem| stem != "tests") {
+        } else if path.extension().is_some_and(|ending| ending == "rs")
+            && path.file_stem().is_some_and(|stem| stem != "tests")
+        {
             found.push(path);
         }
     }

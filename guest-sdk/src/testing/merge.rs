@@ -83,9 +83,7 @@ fn number(what: &str, bytes: &[u8]) -> Result<[u8; 8], String> {
 }
 
 fn too_long(length: usize) -> String {
-    format!(
-        "the value would grow to {length} bytes, over limits.value ({MAX_APPENDED} bytes)"
-    )
+    format!("the value would grow to {length} bytes, over limits.value ({MAX_APPENDED} bytes)")
 }
 
 #[cfg(test)]
@@ -142,6 +140,10 @@ mod tests {
         let add = MergeOperator::U64Add;
         assert_eq!(add.check_operand(b"1").unwrap_err().code(), "invalid-value");
         let seven = 7_u64.to_le_bytes();
-        assert_eq!(add.merge(Some(b"1"), &seven), Ok(seven.to_vec()), "a value that is no number counts as none");
+        assert_eq!(
+            add.merge(Some(b"1"), &seven),
+            Ok(seven.to_vec()),
+            "a value that is no number counts as none"
+        );
     }
 }

@@ -321,7 +321,10 @@ impl World {
     pub(crate) fn check_keys(&self, keys: &[Vec<u8>]) -> Result<()> {
         let limit = self.settings.limits.get_many;
         if keys.len() > limit {
-            let why = format!("{} keys are more than one get-many takes ({limit}); ask in several", keys.len());
+            let why = format!(
+                "{} keys are more than one get-many takes ({limit}); ask in several",
+                keys.len()
+            );
             return Err(Error::new("limit", why));
         }
         Ok(())

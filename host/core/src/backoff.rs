@@ -22,7 +22,9 @@ impl Backoff {
         if uptime >= LONG_UPTIME {
             self.failures = 0;
         }
-        let pause = FIRST.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
+        let pause = FIRST
+            .saturating_mul(1 << self.failures.min(16))
+            .min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         pause.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
     }
@@ -35,14 +37,28 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest() {
         let mut backoff = Backoff::default();
-        let pauses: Vec<u64> = (0..8).map(|_| backoff.failed(Duration::ZERO, 1.0).as_secs()).collect();
+        let pauses: Vec<u64> = (0..8)
+            .map(|_| backoff.failed(Duration::ZERO, 1.0).as_secs())
+            .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 
     #[test]
     fn jitter_takes_the_upper_half() {
-        for (random, ms) in [(0.0, 500), (0.5, 750), (1.0, 1000), (7.0, 1000), (-1.0, 500)] {
-            assert_eq!(Backoff::default().failed(Duration::ZERO, random).as_millis(), ms, "{random}");
+        for (random, ms) in [
+            (0.0, 500),
+            (0.5, 750),
+            (1.0, 1000),
+            (7.0, 1000),
+            (-1.0, 500),
+        ] {
+            assert_eq!(
+                Backoff::default()
+                    .failed(Duration::ZERO, random)
+                    .as_millis(),
+                ms,
+                "{random}"
+            );
         }
     }
 

@@ -41,6 +41,9 @@ mod tests {
         for n in 0..16_000_u32 {
             counts[shard_for(format!("key-{n}").as_bytes(), 16) as usize] += 1;
         }
-        assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| (850..1150).contains(count)),
+            "{counts:?}"
+        );
     }
 }

@@ -27,11 +27,20 @@ pub enum Failed {
 /// The pause before the next attempt; none when there is to be none. `attempt` counts from 1 for the first that failed, `left` is
 /// what is left of the caller's time, `random` is from 0 to 1 and moves the pause by up to a quarter either way.
 #[must_use]
-pub fn next(policy: Policy, attempt: u32, failed: Failed, left: Duration, random: f64) -> Option<Duration> {
+pub fn next(
+    policy: Policy,
+    attempt: u32,
+    failed: Failed,
+    left: Duration,
+    random: f64,
+) -> Option<Duration> {
     if matches!(failed, Failed::Sent | Failed::Final) || attempt > policy.retries {
         return None;
     }
-    let pause = policy.delay.saturating_mul(attempt).mul_f64(0.75 + random.clamp(0.0, 1.0) / 2.0);
+    let pause = policy
+        .delay
+        .saturating_mul(attempt)
+        .mul_f64(0.75 + random.clamp(0.0, 1.0) / 2.0);
     (pause < left).then_some(pause)
 }
 
@@ -39,7 +48,10 @@ pub fn next(policy: Policy, attempt: u32, failed: Failed, left: Duration, random
 mod tests {
     use super::*;
 
-    const POLICY: Policy = Policy { retries: 3, delay: Duration::from_millis(100) };
+    const POLICY: Policy = Policy {
+        retries: 3,
+        delay: Duration::from_millis(100),
+    };
 
     #[test]
     fn only_what_never_ran_is_made_again() {

@@ -33,7 +33,9 @@ pub enum Next {
 pub fn local(reason: &DownReason, backoff: &mut Backoff, uptime: Duration, random: f64) -> Next {
     match reason {
         DownReason::Stopped => Next::StayDown,
-        DownReason::Fenced | DownReason::Lost | DownReason::Crashed => Next::Reopen(backoff.failed(uptime, random)),
+        DownReason::Fenced | DownReason::Lost | DownReason::Crashed => {
+            Next::Reopen(backoff.failed(uptime, random))
+        }
     }
 }
 
@@ -49,7 +51,11 @@ mod tests {
             (DownReason::Lost, Next::Reopen(Duration::from_secs(1))),
             (DownReason::Crashed, Next::Reopen(Duration::from_secs(1))),
         ] {
-            assert_eq!(local(&reason, &mut Backoff::default(), Duration::ZERO, 1.0), next, "{reason:?}");
+            assert_eq!(
+                local(&reason, &mut Backoff::default(), Duration::ZERO, 1.0),
+                next,
+                "{reason:?}"
+            );
         }
     }
 }

@@ -27,12 +27,20 @@ impl Ledger {
     /// A ledger that bears `allowed` traps within `window`.
     #[must_use]
     pub fn new(allowed: usize, window: Duration) -> Self {
-        Self { allowed, window, recent: VecDeque::new() }
+        Self {
+            allowed,
+            window,
+            recent: VecDeque::new(),
+        }
     }
 
     /// Takes a trap at `now`. The first restart of a window is at once, the pauses then double from 100 ms.
     pub fn trapped(&mut self, now: Duration) -> Verdict {
-        while self.recent.front().is_some_and(|then| now.saturating_sub(*then) >= self.window) {
+        while self
+            .recent
+            .front()
+            .is_some_and(|then| now.saturating_sub(*then) >= self.window)
+        {
             self.recent.pop_front();
         }
         self.recent.push_back(now);
@@ -44,7 +52,11 @@ impl Ledger {
             return Verdict::Restart(Duration::ZERO);
         }
         let doublings = u32::try_from(count - 2).unwrap_or(u32::MAX).min(16);
-        Verdict::Restart(Duration::from_millis(100).saturating_mul(1 << doublings).min(LONGEST))
+        Verdict::Restart(
+            Duration::from_millis(100)
+                .saturating_mul(1 << doublings)
+                .min(LONGEST),
+        )
     }
 
     /// Forgets every trap: someone restarted or swapped the guest.
@@ -61,8 +73,20 @@ mod tests {
     fn the_sixth_trap_in_a_minute_quarantines() {
         let mut ledger = Ledger::new(5, Duration::from_secs(60));
         let ms = |ms| Verdict::Restart(Duration::from_millis(ms));
-        let verdicts: Vec<Verdict> = (0..6).map(|s| ledger.trapped(Duration::from_secs(s))).collect();
-        assert_eq!(verdicts, [ms(0), ms(100), ms(200), ms(400), ms(800), Verdict::Quarantine]);
+        let verdicts: Vec<Verdict> = (0..6)
+            .map(|s| ledger.trapped(Duration::from_secs(s)))
+            .collect();
+        assert_eq!(
+            verdicts,
+            [
+                ms(0),
+                ms(100),
+                ms(200),
+                ms(400),
+                ms(800),
+                Verdict::Quarantine
+            ]
+        );
         ledger.clear();
         assert_eq!(ledger.trapped(Duration::from_secs(7)), ms(0));
     }
@@ -71,12 +95,18 @@ mod tests {
     fn traps_that_are_far_apart_do_not_add_up() {
         let mut ledger = Ledger::new(1, Duration::from_secs(60));
         for minute in 0..100 {
-            assert_eq!(ledger.trapped(Duration::from_secs(60 * minute)), Verdict::Restart(Duration::ZERO));
+            assert_eq!(
+                ledger.trapped(Duration::from_secs(60 * minute)),
+                Verdict::Restart(Duration::ZERO)
+            );
         }
     }
 
     #[test]
     fn no_trap_at_all_may_be_borne() {
-        assert_eq!(Ledger::new(0, Duration::from_secs(1)).trapped(Duration::ZERO), Verdict::Quarantine);
+        assert_eq!(
+            Ledger::new(0, Duration::from_secs(1)).trapped(Duration::ZERO),
+            Verdict::Quarantine
+        );
     }
 }

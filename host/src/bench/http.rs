@@ -17,8 +17,14 @@ impl Connection {
     pub async fn open(address: SocketAddr, path: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let request = format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\n\r\n").into_bytes();
-        Ok(Self { stream, request, buffer: Vec::with_capacity(4096) })
+        let request =
+            format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\n\r\n")
+                .into_bytes();
+        Ok(Self {
+            stream,
+            request,
+            buffer: Vec::with_capacity(4096),
+        })
     }
 
     /// Sends the request, reads the reply, and says whether its status is 200.
@@ -40,10 +46,16 @@ impl Connection {
 
 fn content_length(head: &[u8]) -> io::Result<usize> {
     let text = String::from_utf8_lossy(head).to_ascii_lowercase();
-    let length = text.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap_or("0").trim().parse();
+    let length = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"))
+        .unwrap_or("0")
+        .trim()
+        .parse();
     length.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len()).position(|window| window == wanted)
+    text.windows(wanted.len())
+        .position(|window| window == wanted)
 }

@@ -23,7 +23,10 @@ pub struct Idle {
     pub cpu_percent: f64,
 }
 
-pub(super) async fn measure<F>(options: &Options, make: &impl Fn(Config) -> F) -> Result<Idle, Error>
+pub(super) async fn measure<F>(
+    options: &Options,
+    make: &impl Fn(Config) -> F,
+) -> Result<Idle, Error>
 where
     F: Future<Output = Result<Arc<dyn Module>, String>>,
 {
@@ -43,7 +46,12 @@ where
     tokio::time::sleep(time).await;
     let cpu_percent = (cpu_seconds() - cpu) / time.as_secs_f64() * 100.0;
     cluster.stop().await;
-    Ok(Idle { shards: options.idle_shards, open_seconds, memory_mib, cpu_percent })
+    Ok(Idle {
+        shards: options.idle_shards,
+        open_seconds,
+        memory_mib,
+        cpu_percent,
+    })
 }
 
 /// Resident memory of this process; 0 where the system does not say.
@@ -58,7 +66,17 @@ fn memory_mib() -> f64 {
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name in parentheses may hold blanks; user and system time are the 12th and 13th field after it, in hundredths of a second.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |n: usize| fields.get(n).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |n: usize| {
+        fields
+            .get(n)
+            .and_then(|field| field.parse::<f64>().ok())
+            .unwrap_or_default()
+    };
     (ticks(11) + ticks(12)) / 100.0
 }

@@ -39,7 +39,11 @@ impl Sample {
     pub fn new() -> Self {
         // From a nanosecond to an hour.
         let histogram = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("valid bounds");
-        Self { histogram, failed: 0, elapsed: Duration::ZERO }
+        Self {
+            histogram,
+            failed: 0,
+            elapsed: Duration::ZERO,
+        }
     }
 
     pub fn of(latencies: &[u64], elapsed: Duration) -> Self {
@@ -52,7 +56,8 @@ impl Sample {
     }
 
     pub fn record(&mut self, took: Duration, ok: bool) {
-        self.histogram.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.histogram
+            .saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         self.failed += u64::from(!ok);
     }
 
@@ -82,7 +87,11 @@ impl Sample {
 
 /// Runs `work` again and again with so many callers at once, for a tenth of the time to warm up and then for `time`. `work` gets
 /// the caller's number and says whether it went well.
-pub(super) async fn callers<F>(callers: usize, time: Duration, work: impl Fn(usize) -> F + Send + Sync + 'static) -> Sample
+pub(super) async fn callers<F>(
+    callers: usize,
+    time: Duration,
+    work: impl Fn(usize) -> F + Send + Sync + 'static,
+) -> Sample
 where
     F: Future<Output = bool> + Send,
 {

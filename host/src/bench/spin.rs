@@ -23,7 +23,11 @@ pub struct Spin {
     pub beside_p99_us: f64,
 }
 
-pub(super) async fn measure<F>(options: &Options, threads: usize, make: &impl Fn(Config) -> F) -> Result<Spin, Error>
+pub(super) async fn measure<F>(
+    options: &Options,
+    threads: usize,
+    make: &impl Fn(Config) -> F,
+) -> Result<Spin, Error>
 where
     F: Future<Output = Result<Arc<dyn Module>, String>>,
 {
@@ -38,13 +42,26 @@ where
     let alone = neighbour(&cluster, options.time).await;
     let spinning = tokio::spawn({
         let cluster = cluster.clone();
-        async move { cluster.call(Target::Shard(0), "spin", bytes::Bytes::new(), CallOptions::default()).await }
+        async move {
+            cluster
+                .call(
+                    Target::Shard(0),
+                    "spin",
+                    bytes::Bytes::new(),
+                    CallOptions::default(),
+                )
+                .await
+        }
     });
     let beside = neighbour(&cluster, options.time).await;
     spinning.abort();
     cluster.stop().await;
     let us = |time: Duration| time.as_secs_f64() * 1e6;
-    Ok(Spin { shard_threads: threads, alone_p99_us: us(alone), beside_p99_us: us(beside) })
+    Ok(Spin {
+        shard_threads: threads,
+        alone_p99_us: us(alone),
+        beside_p99_us: us(beside),
+    })
 }
 
 async fn neighbour(cluster: &Cluster, time: Duration) -> Duration {
@@ -52,8 +69,14 @@ async fn neighbour(cluster: &Cluster, time: Duration) -> Duration {
     let sample = callers(1, time, move |_| {
         let cluster = cluster.clone();
         async move {
-            let options = CallOptions { durability: Some(Durability::Applied), ..CallOptions::default() };
-            cluster.call(Target::Shard(1), "increment", bytes::Bytes::new(), options).await.is_ok()
+            let options = CallOptions {
+                durability: Some(Durability::Applied),
+                ..CallOptions::default()
+            };
+            cluster
+                .call(Target::Shard(1), "increment", bytes::Bytes::new(), options)
+                .await
+                .is_ok()
         }
     })
     .await;

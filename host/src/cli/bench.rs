@@ -22,7 +22,10 @@ pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
     let mut config = Config::default();
     config.log.level = "warn".into();
     telemetry::init(&config.log)?;
-    let scratch = tempfile::tempdir().map_err(|source| Error::Io { what: "no folder for the bench".into(), source })?;
+    let scratch = tempfile::tempdir().map_err(|source| Error::Io {
+        what: "no folder for the bench".into(),
+        source,
+    })?;
     let measured = async {
         let component = guest(scratch.path(), out).await?;
         let options = options(args, scratch.path())?;
@@ -30,11 +33,15 @@ pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
             let component = component.clone();
             async move {
                 let guests = running::engine(&config).map_err(|error| error.to_string())?;
-                let module: Arc<dyn Module> = running::load(&guests, &config, &component, 1).await.map_err(|error| error.to_string())?;
+                let module: Arc<dyn Module> = running::load(&guests, &config, &component, 1)
+                    .await
+                    .map_err(|error| error.to_string())?;
                 Ok(module)
             }
         };
-        bench::run(&options, make, |text| out.note(text)).await.map_err(|error| Error::Failed(error.to_string()))
+        bench::run(&options, make, |text| out.note(text))
+            .await
+            .map_err(|error| Error::Failed(error.to_string()))
     };
     let mut signals = Signals::watch()?;
     let report = tokio::select! {
@@ -53,34 +60,56 @@ fn options(args: &Bench, scratch: &Path) -> Result<Options, Error> {
     let seconds = if args.quick { 1 } else { args.seconds };
     let stores = match &args.store {
         Some(store) => vec![store.clone()],
-        None => vec!["memory:".to_owned(), format!("file://{}", scratch.join("store").display())],
+        None => vec![
+            "memory:".to_owned(),
+            format!("file://{}", scratch.join("store").display()),
+        ],
     };
-    let store_options = args.store_option.iter().map(|option| (option.name.clone(), option.value.clone())).collect();
+    let store_options = args
+        .store_option
+        .iter()
+        .map(|option| (option.name.clone(), option.value.clone()))
+        .collect();
     for store in &stores {
         Store::open(store, &store_options).map_err(|error| Error::Usage(error.to_string()))?;
     }
     let idle_shards = if args.quick { 100 } else { 1000 };
-    Ok(Options { time: Duration::from_secs(seconds), stores, store_options, only: args.only.clone(), idle_shards })
+    Ok(Options {
+        time: Duration::from_secs(seconds),
+        stores,
+        store_options,
+        only: args.only.clone(),
+        idle_shards,
+    })
 }
 
 /// Builds the bench's guest.
 async fn guest(scratch: &Path, out: Output) -> Result<PathBuf, Error> {
     let dir = scratch.join("guest");
-    let written = |what: &str, source| Error::Io { what: format!("cannot write the bench's guest: {what}"), source };
+    let written = |what: &str, source| Error::Io {
+        what: format!("cannot write the bench's guest: {what}"),
+        source,
+    };
     fs::create_dir_all(dir.join("src")).map_err(|source| written("its folder", source))?;
     let sdk = new::sdk(None)?;
-    fs::write(dir.join("Cargo.toml"), MANIFEST.replace("{sdk}", &sdk)).map_err(|source| written("Cargo.toml", source))?;
+    fs::write(dir.join("Cargo.toml"), MANIFEST.replace("{sdk}", &sdk))
+        .map_err(|source| written("Cargo.toml", source))?;
     fs::write(dir.join("src/lib.rs"), SOURCE).map_err(|source| written("src/lib.rs", source))?;
     out.note("building the bench's guest");
     let module = build::module_of(&dir)?;
-    Ok(build::build(&dir, &module, |line| out.note(line)).await?.path)
+    Ok(build::build(&dir, &module, |line| out.note(line))
+        .await?
+        .path)
 }
 
 fn print(report: &Report, out: Output) -> Result<(), Error> {
     out.line(&format!("{} cores", report.cores))?;
     for store in &report.stores {
         out.line(&format!("\n{}", store.store))?;
-        out.line(&format!("  {:<44} {:<7} {:>12} {:>12} {:>12} {:>7}", "", "", "per second", "p50", "p99", "failed"))?;
+        out.line(&format!(
+            "  {:<44} {:<7} {:>12} {:>12} {:>12} {:>7}",
+            "", "", "per second", "p50", "p99", "failed"
+        ))?;
         for entry in &store.entries {
             out.line(&format!(
                 "  {:<44} {:<7} {:>12.0} {:>12} {:>12} {:>7}",
@@ -100,7 +129,11 @@ fn print(report: &Report, out: Output) -> Result<(), Error> {
         ))?;
     }
     for spin in &report.spin {
-        let place = if spin.shard_threads == 1 { "on its thread" } else { "on another thread" };
+        let place = if spin.shard_threads == 1 {
+            "on its thread"
+        } else {
+            "on another thread"
+        };
         out.line(&format!(
             "a neighbour's p99, {place}: {} alone, {} beside a spinning guest",
             time(spin.alone_p99_us),
@@ -111,5 +144,9 @@ fn print(report: &Report, out: Output) -> Result<(), Error> {
 }
 
 fn time(us: f64) -> String {
-    if us < 1000.0 { format!("{us:.2} us") } else { format!("{:.2} ms", us / 1000.0) }
+    if us < 1000.0 {
+        format!("{us:.2} us")
+    } else {
+        format!("{:.2} ms", us / 1000.0)
+    }
 }

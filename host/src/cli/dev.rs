@@ -66,18 +66,37 @@ fn announce(node: &Node, config: &Config, dir: &Path, out: Output) -> Result<(),
         return out.json(&json!({"event": "ready", "url": url, "shards": node.cluster.shards(), "ready": ready, "store": config.store}));
     }
     let name = &config.module.name;
-    let keeps = if config.store == "memory:" { "in memory; nothing is kept (--data-dir DIR keeps it)".to_owned() } else { format!("in {}", config.store) };
+    let keeps = if config.store == "memory:" {
+        "in memory; nothing is kept (--data-dir DIR keeps it)".to_owned()
+    } else {
+        format!("in {}", config.store)
+    };
     let curl = curl(&url, config);
-    out.note(&format!("\n{name} runs on {url}: {} shards, {keeps}", node.cluster.shards()));
+    out.note(&format!(
+        "\n{name} runs on {url}: {} shards, {keeps}",
+        node.cluster.shards()
+    ));
     if !ready {
-        for (shard, report) in &node.cluster.assignments().keys().filter_map(|shard| Some((*shard, node.cluster.shard_report(*shard).ok()?))).collect::<Vec<_>>() {
+        for (shard, report) in &node
+            .cluster
+            .assignments()
+            .keys()
+            .filter_map(|shard| Some((*shard, node.cluster.shard_report(*shard).ok()?)))
+            .collect::<Vec<_>>()
+        {
             if let Some(error) = &report.last_error {
-                out.note(&format!("  shard {shard} is {}: {error}", report.status.as_str()));
+                out.note(&format!(
+                    "  shard {shard} is {}: {error}",
+                    report.status.as_str()
+                ));
                 break;
             }
         }
     }
-    out.note(&format!("\n  {curl}\n\nChanges in {} are built and swapped in place. Ctrl-C stops.", dir.display()));
+    out.note(&format!(
+        "\n  {curl}\n\nChanges in {} are built and swapped in place. Ctrl-C stops.",
+        dir.display()
+    ));
     Ok(())
 }
 
@@ -85,16 +104,29 @@ fn announce(node: &Node, config: &Config, dir: &Path, out: Output) -> Result<(),
 fn curl(url: &str, config: &Config) -> String {
     let example = config.module.example.as_deref().unwrap_or("METHOD KEY");
     let mut words = example.splitn(3, ' ');
-    let (method, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let data = words.next().map_or_else(String::new, |payload| format!(" -d '{payload}'"));
+    let (method, key) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
+    let data = words
+        .next()
+        .map_or_else(String::new, |payload| format!(" -d '{payload}'"));
     format!("curl -X POST '{url}/v1/call/{method}?key={key}'{data}")
 }
 
 /// Watches what the project says belongs to it.
-fn watch(dir: &Path, project: &ModuleConfig) -> Result<(notify::RecommendedWatcher, mpsc::Receiver<()>), Error> {
+fn watch(
+    dir: &Path,
+    project: &ModuleConfig,
+) -> Result<(notify::RecommendedWatcher, mpsc::Receiver<()>), Error> {
     // One place is enough: it says that something changed, however often.
     let (tell, changes) = mpsc::channel(1);
-    let failed = |error: notify::Error| Error::Failed(format!("changes in {} cannot be watched: {error}", dir.display()));
+    let failed = |error: notify::Error| {
+        Error::Failed(format!(
+            "changes in {} cannot be watched: {error}",
+            dir.display()
+        ))
+    };
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let real = event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_)));
         if real {
@@ -105,17 +137,29 @@ fn watch(dir: &Path, project: &ModuleConfig) -> Result<(notify::RecommendedWatch
     for watched in &project.watch {
         let path: PathBuf = dir.join(watched);
         if path.exists() {
-            watcher.watch(&path, RecursiveMode::Recursive).map_err(failed)?;
+            watcher
+                .watch(&path, RecursiveMode::Recursive)
+                .map_err(failed)?;
         }
     }
     Ok((watcher, changes))
 }
 
 /// Builds and swaps on each change, for ever. Whatever fails, the guest that runs goes on.
-async fn reload(node: &Node, config: &Arc<Config>, dir: &Path, mut digest: String, mut changes: mpsc::Receiver<()>, out: Output) {
+async fn reload(
+    node: &Node,
+    config: &Arc<Config>,
+    dir: &Path,
+    mut digest: String,
+    mut changes: mpsc::Receiver<()>,
+    out: Output,
+) {
     let mut revision = 1;
     while changes.recv().await.is_some() {
-        while tokio::time::timeout(SETTLE, changes.recv()).await.is_ok_and(|change| change.is_some()) {}
+        while tokio::time::timeout(SETTLE, changes.recv())
+            .await
+            .is_ok_and(|change| change.is_some())
+        {}
         match once(node, config, dir, &digest, revision + 1, &mut changes, out).await {
             Ok(Some(new)) => {
                 digest = new;
@@ -151,7 +195,11 @@ async fn once(
     let begun = clock::now();
     let module = running::load(&node.guests, config, &built.path, revision).await?;
     let compiled = clock::now().saturating_duration_since(begun);
-    let report = node.cluster.swap(module).await.map_err(|error| Error::Failed(error.to_string()))?;
+    let report = node
+        .cluster
+        .swap(module)
+        .await
+        .map_err(|error| Error::Failed(error.to_string()))?;
     let name = &config.module.name;
     if out.json {
         let took = |time: Duration| time.as_secs_f64() * 1000.0;

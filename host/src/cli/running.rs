@@ -34,8 +34,13 @@ struct HttpThreads(Option<Threads>);
 
 impl HttpThreads {
     fn start(config: &Config) -> Result<(Self, Handle), Error> {
-        let threads = Builder::new_multi_thread().worker_threads(config.threads.http).thread_name("quarry-http").enable_all().build();
-        let threads = threads.map_err(|error| Error::Failed(format!("no threads for HTTP: {error}")))?;
+        let threads = Builder::new_multi_thread()
+            .worker_threads(config.threads.http)
+            .thread_name("quarry-http")
+            .enable_all()
+            .build();
+        let threads =
+            threads.map_err(|error| Error::Failed(format!("no threads for HTTP: {error}")))?;
         let handle = threads.handle().clone();
         Ok((Self(Some(threads)), handle))
     }
@@ -67,8 +72,14 @@ pub(super) struct Signals {
 impl Signals {
     /// Begins to watch.
     pub fn watch() -> Result<Self, Error> {
-        let watch = |kind| signal(kind).map_err(|error| Error::Failed(format!("signals cannot be watched: {error}")));
-        Ok(Self { interrupt: watch(SignalKind::interrupt())?, terminate: watch(SignalKind::terminate())? })
+        let watch = |kind| {
+            signal(kind)
+                .map_err(|error| Error::Failed(format!("signals cannot be watched: {error}")))
+        };
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+        })
     }
 
     /// Waits for Ctrl-C or a request to end. Safe to drop.
@@ -82,17 +93,30 @@ impl Signals {
 
 impl Node {
     /// Starts a node with a guest.
-    pub async fn start(config: Arc<Config>, guests: Arc<Runtime>, module: Arc<dyn Module>) -> Result<Self, Error> {
+    pub async fn start(
+        config: Arc<Config>,
+        guests: Arc<Runtime>,
+        module: Arc<dyn Module>,
+    ) -> Result<Self, Error> {
         // Before the cluster, which makes the metrics of its shards.
         metrics::install();
         let failed = |error: http::Error| Error::Failed(error.to_string());
         let (http_threads, http) = HttpThreads::start(&config)?;
         // First: a node that was started twice must not take the shards from its twin before it notices.
         let address = Reserved::new(config.http.listen).map_err(failed)?;
-        let cluster = Cluster::start(config.clone(), module).await.map_err(start_error)?;
-        let bound = HttpServer::serve(address, HttpOptions::from(&*config), cluster.clone(), &http).await;
+        let cluster = Cluster::start(config.clone(), module)
+            .await
+            .map_err(start_error)?;
+        let bound =
+            HttpServer::serve(address, HttpOptions::from(&*config), cluster.clone(), &http).await;
         match bound {
-            Ok(http) => Ok(Self { cluster, http, guests, config, http_threads }),
+            Ok(http) => Ok(Self {
+                cluster,
+                http,
+                guests,
+                config,
+                http_threads,
+            }),
             Err(error) => {
                 cluster.stop().await;
                 Err(failed(error))
@@ -124,37 +148,61 @@ fn start_error(error: StartError) -> Error {
     let text = error.to_string();
     match error {
         StartError::Config(error) => Error::Config(error),
-        StartError::Settings(_) | StartError::Merge(_) | StartError::Maintenance(_) => Error::Usage(text),
+        StartError::Settings(_) | StartError::Merge(_) | StartError::Maintenance(_) => {
+            Error::Usage(text)
+        }
         StartError::Store(
-            store::Error::Url { .. } | store::Error::Credentials { .. } | store::Error::UnknownOption { .. } | store::Error::RefusedOption { .. },
+            store::Error::Url { .. }
+            | store::Error::Credentials { .. }
+            | store::Error::UnknownOption { .. }
+            | store::Error::RefusedOption { .. },
         ) => Error::Usage(text),
-        StartError::Store(_) | StartError::Record(_) | StartError::Guest { .. } | StartError::Threads(_) => Error::Failed(text),
+        StartError::Store(_)
+        | StartError::Record(_)
+        | StartError::Guest { .. }
+        | StartError::Threads(_) => Error::Failed(text),
     }
 }
 
 /// The engine of a node.
 pub(super) fn engine(config: &Config) -> Result<Arc<Runtime>, Error> {
-    let options = RuntimeOptions { instances: config.instances(), compile_threads: config.threads.compile, cache_dir: default_cache_dir() };
+    let options = RuntimeOptions {
+        instances: config.instances(),
+        compile_threads: config.threads.compile,
+        cache_dir: default_cache_dir(),
+    };
     Runtime::new(options).map_err(|error| Error::Failed(error.to_string()))
 }
 
 /// Reads, checks and compiles a component.
-pub(super) async fn load(guests: &Arc<Runtime>, config: &Config, path: &Path, revision: u64) -> Result<Arc<dyn Module>, Error> {
+pub(super) async fn load(
+    guests: &Arc<Runtime>,
+    config: &Config,
+    path: &Path,
+    revision: u64,
+) -> Result<Arc<dyn Module>, Error> {
     let bytes = read(path)?;
     let limits = Arc::new(Limits::from(config));
-    let loaded = guests.load(bytes, config.module.name.as_str().into(), revision, limits).await;
+    let loaded = guests
+        .load(bytes, config.module.name.as_str().into(), revision, limits)
+        .await;
     let module = loaded.map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
     Ok(module)
 }
 
 /// A component's bytes.
 pub(super) fn read(path: &Path) -> Result<Bytes, Error> {
-    let failed = |source| Error::Io { what: format!("cannot read the component {}", path.display()), source };
+    let failed = |source| Error::Io {
+        what: format!("cannot read the component {}", path.display()),
+        source,
+    };
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > COMPONENT_MAX_BYTES {
-        let message = format!("{} has {size} bytes; a component has at most {COMPONENT_MAX_BYTES}", path.display());
+        let message = format!(
+            "{} has {size} bytes; a component has at most {COMPONENT_MAX_BYTES}",
+            path.display()
+        );
         return Err(Error::Failed(message));
     }
     Ok(std::fs::read(path).map_err(failed)?.into())
 }
-

@@ -32,7 +32,10 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     if out.json {
         out.json(&json!({"url": url, "cluster": config.cluster, "node": config.node, "shards": shards, "open": open}))?;
     } else {
-        out.note(&format!("serving {} on {url}: {open} of {shards} shards open", config.module.name));
+        out.note(&format!(
+            "serving {} on {url}: {open} of {shards} shards open",
+            config.module.name
+        ));
     }
     let signal = signals.next().await;
     out.note("stopping: finishing what was accepted (a second signal ends at once)");

@@ -9,15 +9,19 @@ use super::args::Verify;
 use super::{Error, Exit, Output, build, running};
 use crate::clock;
 use crate::config::{Config, FileSource, Flag, Sources};
-use crate::guest::{Failure, Module};
 use crate::guest::wasm::inspect;
+use crate::guest::{Failure, Module};
 
 pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     let (path, folder) = target(&args.target)?;
     let file = FileSource::IfPresent(folder.join("quarry.toml"));
     let mut sources = Sources::of_process(file);
     for option in &args.option {
-        sources.flags.push(Flag { flag: "--option".into(), key: format!("module.options.{}", option.name), value: option.value.clone() });
+        sources.flags.push(Flag {
+            flag: "--option".into(),
+            key: format!("module.options.{}", option.name),
+            value: option.value.clone(),
+        });
     }
     let config = Config::load(&sources)?.config;
     let shown = path.display().to_string();
@@ -32,8 +36,13 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     if checked {
         module.validate(&options).await.map_err(|failure| {
             Error::Failed(match failure {
-                Failure::Error(error) => format!("{shown}: the guest refuses its options {options}: {}", error.message),
-                Failure::Trap(trap) => format!("{shown}: the guest failed to check its options: {trap}"),
+                Failure::Error(error) => format!(
+                    "{shown}: the guest refuses its options {options}: {}",
+                    error.message
+                ),
+                Failure::Trap(trap) => {
+                    format!("{shown}: the guest failed to check its options: {trap}")
+                }
             })
         })?;
     }
@@ -51,8 +60,17 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     out.line(&format!("  size      {} bytes", inspection.size))?;
     out.line(&format!("  digest    {}", inspection.digest))?;
     out.line(&format!("  exports   {}", exports(inspection.exports)))?;
-    out.line(&format!("  compiled  in {compiled:.0?} (kept in the cache)"))?;
-    out.line(&format!("  options   {options}{}", if checked { ", accepted by the guest" } else { ", which the guest does not check" }))?;
+    out.line(&format!(
+        "  compiled  in {compiled:.0?} (kept in the cache)"
+    ))?;
+    out.line(&format!(
+        "  options   {options}{}",
+        if checked {
+            ", accepted by the guest"
+        } else {
+            ", which the guest does not check"
+        }
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -61,10 +79,17 @@ fn target(target: &Path) -> Result<(PathBuf, PathBuf), Error> {
     if target.is_dir() {
         let module = build::module_of(target)?;
         let path = module.path.ok_or_else(|| {
-            Error::Usage(format!("{}/quarry.toml does not say where the component is (module.path): give its file", target.display()))
+            Error::Usage(format!(
+                "{}/quarry.toml does not say where the component is (module.path): give its file",
+                target.display()
+            ))
         })?;
         if !path.exists() {
-            let message = format!("there is no {}: build it with `quarry build {}`", path.display(), target.display());
+            let message = format!(
+                "there is no {}: build it with `quarry build {}`",
+                path.display(),
+                target.display()
+            );
             return Err(Error::Failed(message));
         }
         return Ok((path, target.to_owned()));
@@ -81,6 +106,11 @@ fn exports(exports: crate::guest::Exports) -> String {
         ("durable-events", exports.durable_events),
     ];
     let mut names = vec!["handler"];
-    names.extend(optional.into_iter().filter(|(_, there)| *there).map(|(name, _)| name));
+    names.extend(
+        optional
+            .into_iter()
+            .filter(|(_, there)| *there)
+            .map(|(name, _)| name),
+    );
     names.join(", ")
 }

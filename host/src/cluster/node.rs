@@ -62,13 +62,24 @@ impl Drop for Alive {
 
 impl Node {
     pub fn status(&self) -> ClusterStatus {
-        let shards: std::collections::BTreeMap<_, _> = self.slots.iter().map(|slot| slot.report()).map(|report| (report.shard, report)).collect();
+        let shards: std::collections::BTreeMap<_, _> = self
+            .slots
+            .iter()
+            .map(|slot| slot.report())
+            .map(|report| (report.shard, report))
+            .collect();
         ClusterStatus {
             cluster: self.cluster.clone(),
             node: self.node.clone(),
-            ready: shards.values().all(|report| report.status == ShardState::Running),
+            ready: shards
+                .values()
+                .all(|report| report.status == ShardState::Running),
             store: self.store.to_string(),
-            probe: self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            probe: self
+                .probe
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             module: Some(self.module.load().module.describe().clone()),
             shards,
         }
@@ -94,9 +105,19 @@ impl Node {
         self.stop.cancel();
         self.tasks.close();
         // A shard's guest and its database each have the close timeout.
-        let limit = self.config.shard.close_timeout * 2 + self.config.shard.open_timeout + Duration::from_secs(10);
-        if tokio::time::timeout(limit, self.tasks.wait()).await.is_err() {
-            let open: Vec<u32> = self.slots.iter().filter(|slot| slot.handle().is_some()).map(|slot| slot.report().shard).collect();
+        let limit = self.config.shard.close_timeout * 2
+            + self.config.shard.open_timeout
+            + Duration::from_secs(10);
+        if tokio::time::timeout(limit, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            let open: Vec<u32> = self
+                .slots
+                .iter()
+                .filter(|slot| slot.handle().is_some())
+                .map(|slot| slot.report().shard)
+                .collect();
             tracing::error!(?open, ?limit, "shards did not stop in time");
         }
     }

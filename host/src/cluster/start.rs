@@ -73,7 +73,11 @@ impl Cluster {
     pub async fn start(config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
         config.validate()?;
         let threads = threads(&config)?;
-        let store = Store::open_on(&config.store, &config.store_options, Some(threads.storage()))?;
+        let store = Store::open_on(
+            &config.store,
+            &config.store_options,
+            Some(threads.storage()),
+        )?;
         Self::run(store, threads, config, module).await
     }
 
@@ -82,20 +86,31 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start_on(store: Store, config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
+    pub async fn start_on(
+        store: Store,
+        config: Arc<Config>,
+        module: Arc<dyn Module>,
+    ) -> Result<Self, StartError> {
         config.validate()?;
         let threads = threads(&config)?;
         Self::run(store, threads, config, module).await
     }
 
-    async fn run(store: Store, threads: Threads, config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
+    async fn run(
+        store: Store,
+        threads: Threads,
+        config: Arc<Config>,
+        module: Arc<dyn Module>,
+    ) -> Result<Self, StartError> {
         // Before anything that has metrics is made: handles made earlier count nothing.
         metrics::install();
         let settings = settings::effective(config.settings.clone())?;
         if let Some(name) = &config.merge_operator {
             merge::operator(name)?;
         }
-        let options: Arc<str> = serde_json::Value::Object(config.module.options.clone()).to_string().into();
+        let options: Arc<str> = serde_json::Value::Object(config.module.options.clone())
+            .to_string()
+            .into();
         validate(&module, &options).await?;
         let cluster: Arc<str> = config.cluster.as_str().into();
         let name: Arc<str> = config.node.as_str().into();
@@ -111,7 +126,8 @@ impl Cluster {
             flush: flusher::Options {
                 flush_interval: config.shard.flush_interval,
                 flush_after: config.shard.flush_after,
-                memtable_flush_wal_objects: u32::try_from(config.shard.memtable_flush_wal_objects).unwrap_or(u32::MAX),
+                memtable_flush_wal_objects: u32::try_from(config.shard.memtable_flush_wal_objects)
+                    .unwrap_or(u32::MAX),
                 took: metrics::flushes(&cluster),
             },
             limits: Arc::new(Limits::from(&*config)),
@@ -120,11 +136,16 @@ impl Cluster {
             close_timeout: config.shard.close_timeout,
         };
         let (changed, _) = watch::channel(0);
-        let slots = (0..config.shards).map(|shard| Arc::new(Slot::new(&cluster, shard, name.clone(), changed.clone()))).collect();
+        let slots = (0..config.shards)
+            .map(|shard| Arc::new(Slot::new(&cluster, shard, name.clone(), changed.clone())))
+            .collect();
         let stop = CancellationToken::new();
         let node = Arc::new(Node {
             opening: Semaphore::new(config.shard.max_concurrency),
-            probe: Mutex::new(ProbeState { status: ProbeStatus::Pending, last_error: None }),
+            probe: Mutex::new(ProbeState {
+                status: ProbeStatus::Pending,
+                last_error: None,
+            }),
             module: ArcSwap::from_pointee(Loaded { module, options }),
             swapping: tokio::sync::Mutex::new(()),
             tasks: TaskTracker::new(),
@@ -138,16 +159,22 @@ impl Cluster {
             databases,
             threads,
         });
-        let cluster = Self { node: node.clone(), _alive: Arc::new(Alive(stop)) };
+        let cluster = Self {
+            node: node.clone(),
+            _alive: Arc::new(Alive(stop)),
+        };
         match node.config.probe {
             Probe::Background => {
-                node.tasks.spawn_on(in_background(node.clone()), &node.threads.control());
+                node.tasks
+                    .spawn_on(in_background(node.clone()), &node.threads.control());
             }
             probe => {
                 check_store(&node, probe == Probe::Before).await?;
                 open_shards(&node);
                 let mut changed = node.changed.subscribe();
-                _ = changed.wait_for(|_| node.slots.iter().all(|slot| slot.attempted())).await;
+                _ = changed
+                    .wait_for(|_| node.slots.iter().all(|slot| slot.attempted()))
+                    .await;
             }
         }
         Ok(cluster)
@@ -175,7 +202,10 @@ pub(super) async fn validate(module: &Arc<dyn Module>, options: &str) -> Result<
             Failure::Error(error) => format!("it refuses its options {options}: {}", error.message),
             Failure::Trap(trap) => format!("it failed to check its options: {trap}"),
         };
-        StartError::Guest { module: info.name.clone(), reason }
+        StartError::Guest {
+            module: info.name.clone(),
+            reason,
+        }
     })
 }
 
@@ -192,7 +222,10 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
     } else {
         node.set_probe(ProbeStatus::Skipped, None);
     }
-    let wanted = record::Wanted { shards: node.config.shards, merge_operator: node.config.merge_operator.clone() };
+    let wanted = record::Wanted {
+        shards: node.config.shards,
+        merge_operator: node.config.merge_operator.clone(),
+    };
     record::ensure(&node.store, &node.config.path, &wanted).await?;
     Ok(())
 }
@@ -200,7 +233,8 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
 fn open_shards(node: &Arc<Node>) {
     let control = node.threads.control();
     for shard in 0..node.config.shards {
-        node.tasks.spawn_on(supervise(node.clone(), shard), &control);
+        node.tasks
+            .spawn_on(supervise(node.clone(), shard), &control);
     }
     node.tasks.spawn_on(node.clone().sample(), &control);
 }

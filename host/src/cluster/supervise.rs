@@ -28,7 +28,12 @@ pub(super) async fn supervise(node: Arc<Node>, shard: u32) {
         match strategy::local(&reason, &mut backoff, uptime, rand::random()) {
             Next::StayDown => break,
             Next::Reopen(pause) => {
-                tracing::info!(shard, ?pause, ?reason, "shard is opened again after a pause");
+                tracing::info!(
+                    shard,
+                    ?pause,
+                    ?reason,
+                    "shard is opened again after a pause"
+                );
                 tokio::select! {
                     () = node.stop.cancelled() => {}
                     () = slot.retry() => {}
@@ -48,7 +53,9 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
     };
     slot.set(ShardState::Starting);
     let tried = clock::now();
-    let path = node.store.path(&database_path(&node.config.path, shard, node.config.shards));
+    let path = node
+        .store
+        .path(&database_path(&node.config.path, shard, node.config.shards));
     let shard_thread = node.threads.shard(shard);
     let opened = node.databases.open(shard, path, shard_thread.clone()).await;
     let opening = match opened {
@@ -82,7 +89,8 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
     drop(place);
     slot.set_attempted();
     let took = clock::now().saturating_duration_since(tried);
-    slot.metrics.started(loaded.module.describe().revision, took);
+    slot.metrics
+        .started(loaded.module.describe().revision, took);
     tracing::info!(shard, writer_epoch = opening.writer_epoch, "shard started");
     // A swap that went round while this shard opened did not find it.
     let newest = node.module.load_full();
@@ -101,7 +109,14 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
     (reason, uptime)
 }
 
-async fn end(node: &Arc<Node>, slot: &Arc<Slot>, running: Running, opening: Opening, reason: &DownReason, why: &str) {
+async fn end(
+    node: &Arc<Node>,
+    slot: &Arc<Slot>,
+    running: Running,
+    opening: Opening,
+    reason: &DownReason,
+    why: &str,
+) {
     let shard = slot.shard();
     let limit = node.config.shard.close_timeout;
     let began = clock::now();
@@ -117,17 +132,23 @@ async fn end(node: &Arc<Node>, slot: &Arc<Slot>, running: Running, opening: Open
                     slot.fail(ShardState::Stopping, error.to_string());
                 }
             }
-            slot.metrics.stopped("stopped", clock::now().saturating_duration_since(began));
+            slot.metrics
+                .stopped("stopped", clock::now().saturating_duration_since(began));
         }
         DownReason::Fenced | DownReason::Lost => {
             let text = fenced(node, &opening, why).await;
             slot.withdraw();
             slot.fail(ShardState::Fenced, text.clone());
-            tracing::error!(shard, why = text, "shard fenced: another process opened its database; is a second instance running on this store?");
+            tracing::error!(
+                shard,
+                why = text,
+                "shard fenced: another process opened its database; is a second instance running on this store?"
+            );
             slot.metrics.fenced();
             running.stop(StopReason::Fenced, limit).await;
             opening.abandon(reason, &text).await;
-            slot.metrics.stopped("fenced", clock::now().saturating_duration_since(began));
+            slot.metrics
+                .stopped("fenced", clock::now().saturating_duration_since(began));
         }
         DownReason::Crashed => {
             slot.withdraw();
@@ -135,7 +156,8 @@ async fn end(node: &Arc<Node>, slot: &Arc<Slot>, running: Running, opening: Open
             tracing::error!(shard, why, "shard crashed");
             running.stop(StopReason::Stopping, limit).await;
             opening.abandon(reason, why).await;
-            slot.metrics.stopped("crashed", clock::now().saturating_duration_since(began));
+            slot.metrics
+                .stopped("crashed", clock::now().saturating_duration_since(began));
         }
     }
 }
@@ -144,7 +166,9 @@ async fn end(node: &Arc<Node>, slot: &Arc<Slot>, running: Running, opening: Open
 async fn fenced(node: &Arc<Node>, opening: &Opening, why: &str) -> String {
     let epoch = opening.writer_epoch;
     match node.databases.newer_writer(opening.path(), epoch).await {
-        Ok(Some(newer)) => format!("another writer opened the database: its writer epoch is {newer}, ours was {epoch}"),
+        Ok(Some(newer)) => format!(
+            "another writer opened the database: its writer epoch is {newer}, ours was {epoch}"
+        ),
         Ok(None) => format!("{why}, though the store shows no writer newer than ours ({epoch})"),
         Err(error) => format!("{why}; it could not be confirmed: {error}"),
     }
@@ -154,7 +178,11 @@ async fn fenced(node: &Arc<Node>, opening: &Opening, why: &str) -> String {
 pub(super) fn database_path(path: &str, shard: u32, shards: u32) -> String {
     let digits = (shards - 1).to_string().len().max(3);
     let name = format!("shard-{shard:0digits$}");
-    if path.is_empty() { name } else { format!("{}/{name}", path.trim_matches('/')) }
+    if path.is_empty() {
+        name
+    } else {
+        format!("{}/{name}", path.trim_matches('/'))
+    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,9 @@ pub enum SwapError {
     #[error(transparent)]
     Refused(StartError),
     /// It did not start on a shard.
-    #[error("revision {revision} did not start on shard {shard}: {error}; every shard runs what it ran before")]
+    #[error(
+        "revision {revision} did not start on shard {shard}: {error}; every shard runs what it ran before"
+    )]
     NotStarted {
         /// The revision that failed.
         revision: u64,
@@ -45,20 +47,34 @@ pub enum SwapError {
     },
 }
 
-pub(super) async fn swap(node: &Arc<Node>, module: Arc<dyn Module>) -> Result<SwapReport, SwapError> {
+pub(super) async fn swap(
+    node: &Arc<Node>,
+    module: Arc<dyn Module>,
+) -> Result<SwapReport, SwapError> {
     let _one_at_a_time = node.swapping.lock().await;
     let begun = clock::now();
     let old = node.module.load_full();
-    let new = Arc::new(Loaded { module: module.clone(), options: old.options.clone() });
-    validate(&module, &new.options).await.map_err(SwapError::Refused)?;
+    let new = Arc::new(Loaded {
+        module: module.clone(),
+        options: old.options.clone(),
+    });
+    validate(&module, &new.options)
+        .await
+        .map_err(SwapError::Refused)?;
     let revision = module.describe().revision;
     // A shard that opens in the middle may still take the old module; it is asked again below.
     node.module.store(new.clone());
     let all: Vec<u32> = (0..node.config.shards).collect();
     let mut swapped: Vec<(u32, Swapped)> = Vec::new();
     // One shard goes first: a module that does not start disturbs no other.
-    let first = all.iter().copied().find(|shard| node.slots[*shard as usize].handle().is_some());
-    let rest: Vec<u32> = all.into_iter().filter(|shard| Some(*shard) != first).collect();
+    let first = all
+        .iter()
+        .copied()
+        .find(|shard| node.slots[*shard as usize].handle().is_some());
+    let rest: Vec<u32> = all
+        .into_iter()
+        .filter(|shard| Some(*shard) != first)
+        .collect();
     for wave in [first.into_iter().collect::<Vec<_>>(), rest] {
         let outcomes = join_all(wave.into_iter().map(|shard| one(node, shard, new.clone()))).await;
         let mut failed = None;
@@ -71,25 +87,50 @@ pub(super) async fn swap(node: &Arc<Node>, module: Arc<dyn Module>) -> Result<Sw
         }
         if let Some((shard, error)) = failed {
             node.module.store(old.clone());
-            let back = swapped.iter().map(|(shard, _)| one(node, *shard, old.clone()));
+            let back = swapped
+                .iter()
+                .map(|(shard, _)| one(node, *shard, old.clone()));
             for (shard, outcome) in join_all(back).await {
                 if let Some(Err(error)) = outcome {
                     tracing::error!(shard, %error, "shard did not go back to its old module");
                 }
             }
-            return Err(SwapError::NotStarted { revision, shard, error });
+            return Err(SwapError::NotStarted {
+                revision,
+                shard,
+                error,
+            });
         }
     }
-    let longest_pause = swapped.iter().map(|(_, done)| done.pause).max().unwrap_or_default();
+    let longest_pause = swapped
+        .iter()
+        .map(|(_, done)| done.pause)
+        .max()
+        .unwrap_or_default();
     let took = clock::now().saturating_duration_since(begun);
-    Ok(SwapReport { revision, shards: swapped.len(), took, longest_pause })
+    Ok(SwapReport {
+        revision,
+        shards: swapped.len(),
+        took,
+        longest_pause,
+    })
 }
 
 /// Swaps one shard; nothing to do where it is not open, since it then starts with the node's module.
-pub(super) async fn one(node: &Arc<Node>, shard: u32, loaded: Arc<Loaded>) -> (u32, Option<Result<Swapped, CallError>>) {
-    let Some(handle) = node.slots[shard as usize].handle() else { return (shard, None) };
+pub(super) async fn one(
+    node: &Arc<Node>,
+    shard: u32,
+    loaded: Arc<Loaded>,
+) -> (u32, Option<Result<Swapped, CallError>>) {
+    let Some(handle) = node.slots[shard as usize].handle() else {
+        return (shard, None);
+    };
     let (done, outcome) = oneshot::channel();
-    let swap = Control::Swap { module: loaded.module.clone(), options: loaded.options.clone(), done };
+    let swap = Control::Swap {
+        module: loaded.module.clone(),
+        options: loaded.options.clone(),
+        done,
+    };
     if handle.control(swap).await.is_err() {
         return (shard, None);
     }

@@ -214,7 +214,11 @@ mod tests {
         let three = 3_u64.to_le_bytes();
         for name in NAMES.iter().filter(|name| **name != "append") {
             for bad in [&b""[..], b"123", b"123456789"] {
-                assert_eq!(merge(name, Some(bad), &[&three]), Ok(three.to_vec()), "{name} {bad:?}");
+                assert_eq!(
+                    merge(name, Some(bad), &[&three]),
+                    Ok(three.to_vec()),
+                    "{name} {bad:?}"
+                );
             }
         }
     }

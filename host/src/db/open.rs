@@ -66,7 +66,9 @@ pub enum OpenError {
         reason: String,
     },
     /// The store did not answer in time.
-    #[error("shard {shard}: the database did not open within {limit:?} (shard.open_timeout); is the store reachable?")]
+    #[error(
+        "shard {shard}: the database did not open within {limit:?} (shard.open_timeout); is the store reachable?"
+    )]
     TimedOut {
         /// The shard.
         shard: u32,
@@ -87,7 +89,9 @@ pub enum OpenError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseError {
     /// It took too long, and the database was cut off from its store.
-    #[error("shard {shard}: the database did not close within {limit:?} (shard.close_timeout) and was cut off from its store")]
+    #[error(
+        "shard {shard}: the database did not close within {limit:?} (shard.close_timeout) and was cut off from its store"
+    )]
     TimedOut {
         /// The shard.
         shard: u32,
@@ -131,11 +135,23 @@ impl Databases {
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing is left running.
-    pub async fn open(&self, shard: u32, path: Path, shard_thread: Handle) -> Result<Opening, OpenError> {
+    pub async fn open(
+        &self,
+        shard: u32,
+        path: Path,
+        shard_thread: Handle,
+    ) -> Result<Opening, OpenError> {
         let kill = KillSwitch::new(self.store.clone());
         let store: Arc<dyn ObjectStore> = Arc::new(kill.clone());
-        let operator = self.merge_operator.as_deref().map(merge::operator).transpose();
-        let operator = operator.map_err(|error| OpenError::Failed { shard, reason: error.to_string() })?;
+        let operator = self
+            .merge_operator
+            .as_deref()
+            .map(merge::operator)
+            .transpose();
+        let operator = operator.map_err(|error| OpenError::Failed {
+            shard,
+            reason: error.to_string(),
+        })?;
         let recorder = Arc::new(ShardRecorder::new(&self.cluster, shard));
         let mut builder = Db::builder(path.clone(), store.clone())
             .with_settings(self.settings.clone())
@@ -162,12 +178,18 @@ impl Databases {
             }
             Ok(Err(error)) => {
                 kill.kill("the database did not open");
-                return Err(OpenError::Failed { shard, reason: error.to_string() });
+                return Err(OpenError::Failed {
+                    shard,
+                    reason: error.to_string(),
+                });
             }
             Err(_) => {
                 kill.kill("the database did not open in time");
                 building.abort();
-                return Err(OpenError::TimedOut { shard, limit: self.open_timeout });
+                return Err(OpenError::TimedOut {
+                    shard,
+                    limit: self.open_timeout,
+                });
             }
         };
         let writer_epoch = raw.manifest().writer_epoch();
@@ -175,22 +197,45 @@ impl Databases {
             Ok(view) => view,
             Err(error) => {
                 kill.kill("the database ended as it opened");
-                return Err(OpenError::Failed { shard, reason: error.to_string() });
+                return Err(OpenError::Failed {
+                    shard,
+                    reason: error.to_string(),
+                });
             }
         };
         let gate = Arc::new(Gate::new(view));
-        let db = ShardDb::new(raw.clone(), writer_epoch, gate.clone(), self.limits.clone(), self.merge_operator.clone());
-        let flusher = Flusher::spawn(&self.storage, shard, raw.clone(), gate.clone(), self.flush.clone());
+        let db = ShardDb::new(
+            raw.clone(),
+            writer_epoch,
+            gate.clone(),
+            self.limits.clone(),
+            self.merge_operator.clone(),
+        );
+        let flusher = Flusher::spawn(
+            &self.storage,
+            shard,
+            raw.clone(),
+            gate.clone(),
+            self.flush.clone(),
+        );
         let info = ShardDbInfo {
             merge_operator: operator,
             compression: self.settings.compression_codec,
             min_filter_keys: self.settings.min_filter_keys,
             metrics: Some(recorder),
-            ..ShardDbInfo::new(self.cluster.clone(), shard, path.clone(), store, raw.clone())
+            ..ShardDbInfo::new(
+                self.cluster.clone(),
+                shard,
+                path.clone(),
+                store,
+                raw.clone(),
+            )
         };
         let maintenance = self.maintenance.register(info, rand::random());
         let (tell, down) = watch::channel(None);
-        let watching = self.storage.spawn(watch_status(raw.clone(), gate.clone(), tell));
+        let watching = self
+            .storage
+            .spawn(watch_status(raw.clone(), gate.clone(), tell));
         let opened = clock::now();
         Ok(Opening {
             shard,
@@ -217,11 +262,19 @@ impl Databases {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn newer_writer(&self, path: &Path, writer_epoch: u64) -> Result<Option<u64>, String> {
+    pub async fn newer_writer(
+        &self,
+        path: &Path,
+        writer_epoch: u64,
+    ) -> Result<Option<u64>, String> {
         let admin = slatedb::admin::AdminBuilder::new(path.clone(), self.store.clone()).build();
         let manifest = tokio::time::timeout(ABANDON * 2, admin.read_manifest(None)).await;
-        let manifest = manifest.map_err(|_| "the store did not answer in time".to_owned())?.map_err(|error| error.to_string())?;
-        Ok(manifest.map(|manifest| manifest.writer_epoch()).filter(|newest| *newest > writer_epoch))
+        let manifest = manifest
+            .map_err(|_| "the store did not answer in time".to_owned())?
+            .map_err(|error| error.to_string())?;
+        Ok(manifest
+            .map(|manifest| manifest.writer_epoch())
+            .filter(|newest| *newest > writer_epoch))
     }
 }
 
@@ -229,8 +282,14 @@ impl Opening {
     /// Waits until the database has ended by itself, and says why. Safe to drop.
     pub async fn down(&self) -> (DownReason, String) {
         let mut down = self.down.clone();
-        let ended = down.wait_for(Option::is_some).await.map(|reason| reason.clone());
-        ended.ok().flatten().unwrap_or((DownReason::Crashed, "the watch on the database's status ended".into()))
+        let ended = down
+            .wait_for(Option::is_some)
+            .await
+            .map(|reason| reason.clone());
+        ended.ok().flatten().unwrap_or((
+            DownReason::Crashed,
+            "the watch on the database's status ended".into(),
+        ))
     }
 
     /// The shard's path in the store.
@@ -263,7 +322,9 @@ impl Opening {
             if let Err(error) = self.maintenance.stop().await {
                 tracing::warn!(shard, %error, "maintenance was cut off");
             }
-            let options = CloseOptions { flush_type: Some(FlushType::MemTable) };
+            let options = CloseOptions {
+                flush_type: Some(FlushType::MemTable),
+            };
             let outcome = self.raw.close_with_options(options).await;
             self.watching.abort();
             outcome
@@ -271,14 +332,24 @@ impl Opening {
         let mut task = storage.spawn(closing);
         let outcome = match tokio::time::timeout(limit, &mut task).await {
             Ok(Ok(Ok(()))) => return Ok(()),
-            Ok(Ok(Err(error))) => Err(CloseError::Failed { shard, reason: causes(&error) }),
-            Ok(Err(error)) => Err(CloseError::Failed { shard, reason: error.to_string() }),
+            Ok(Ok(Err(error))) => Err(CloseError::Failed {
+                shard,
+                reason: causes(&error),
+            }),
+            Ok(Err(error)) => Err(CloseError::Failed {
+                shard,
+                reason: error.to_string(),
+            }),
             Err(_) => Err(CloseError::TimedOut { shard, limit }),
         };
         kill.kill("the shard was closed");
         gate.end(Ended::Stopped);
         task.abort();
-        _ = tokio::time::timeout(ABANDON, raw.close_with_options(CloseOptions { flush_type: None })).await;
+        _ = tokio::time::timeout(
+            ABANDON,
+            raw.close_with_options(CloseOptions { flush_type: None }),
+        )
+        .await;
         outcome
     }
 
@@ -297,12 +368,17 @@ impl Opening {
         let mut task = self.storage.spawn(async move {
             flusher.finish().await;
             _ = maintenance.stop().await;
-            _ = raw.close_with_options(CloseOptions { flush_type: None }).await;
+            _ = raw
+                .close_with_options(CloseOptions { flush_type: None })
+                .await;
             watching.abort();
         });
         if tokio::time::timeout(ABANDON * 3, &mut task).await.is_err() {
             task.abort();
-            tracing::warn!(shard, "a database that was given up did not end in time; it is cut off from its store");
+            tracing::warn!(
+                shard,
+                "a database that was given up did not end in time; it is cut off from its store"
+            );
         }
     }
 }
@@ -314,7 +390,10 @@ async fn watch_status(db: Db, gate: Arc<Gate>, tell: watch::Sender<Option<(DownR
         let reason = status.borrow_and_update().close_reason;
         if let Some(reason) = reason {
             let (down, text) = match reason {
-                CloseReason::Fenced => (DownReason::Fenced, "another writer opened the database".to_owned()),
+                CloseReason::Fenced => (
+                    DownReason::Fenced,
+                    "another writer opened the database".to_owned(),
+                ),
                 CloseReason::Clean => (DownReason::Stopped, "the database was closed".to_owned()),
                 _ => (DownReason::Crashed, failure(&db).await),
             };

@@ -81,21 +81,33 @@ pub enum Order {
 
 impl ReadView {
     pub(super) fn live(db: Db, limits: Arc<Limits>) -> Self {
-        Self { source: Source::Live(db), limits }
+        Self {
+            source: Source::Live(db),
+            limits,
+        }
     }
 
     pub(super) fn snapshot(snapshot: Arc<DbSnapshot>, limits: Arc<Limits>) -> Self {
-        Self { source: Source::Snapshot(snapshot), limits }
+        Self {
+            source: Source::Snapshot(snapshot),
+            limits,
+        }
     }
 
     pub(super) fn transaction(reads: Reads, limits: Arc<Limits>) -> Self {
-        Self { source: Source::Transaction(reads), limits }
+        Self {
+            source: Source::Transaction(reads),
+            limits,
+        }
     }
 
     /// A view of nothing: every read fails with `closed`.
     #[must_use]
     pub fn closed(limits: Arc<Limits>) -> Self {
-        Self { source: Source::Closed, limits }
+        Self {
+            source: Source::Closed,
+            limits,
+        }
     }
 
     /// The last write that a snapshot shows; 0 for a view that follows writes.
@@ -135,14 +147,23 @@ impl ReadView {
     pub async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>, Error> {
         let limit = self.limits.get_many;
         if keys.len() > limit {
-            return Err(GuestError::new("limit", format!("{} keys are more than one get-many takes ({limit}); ask in several", keys.len())));
+            return Err(GuestError::new(
+                "limit",
+                format!(
+                    "{} keys are more than one get-many takes ({limit}); ask in several",
+                    keys.len()
+                ),
+            ));
         }
         // Not `map` with a closure: rustc cannot tell that such a stream is `Send` for callers that box it.
         let mut reads = Vec::with_capacity(keys.len());
         for key in keys {
             reads.push(self.get(key));
         }
-        stream::iter(reads).buffered(GET_MANY_CONCURRENCY).try_collect().await
+        stream::iter(reads)
+            .buffered(GET_MANY_CONCURRENCY)
+            .try_collect()
+            .await
     }
 
     /// Opens a cursor over a range, as it is now.
@@ -161,12 +182,18 @@ impl ReadView {
             ..ScanOptions::default()
         };
         let Some((start, end)) = self.bounds(range)? else {
-            return Ok(Cursor { iter: None, held: None, page: self.limits.page });
+            return Ok(Cursor {
+                iter: None,
+                held: None,
+                page: self.limits.page,
+            });
         };
         let iter = match &self.source {
             Source::Live(db) => db.scan_with_options((start, end), &options).await,
             Source::Snapshot(snapshot) => snapshot.scan_with_options((start, end), &options).await,
-            Source::Transaction(reads) => reads.get()?.scan_with_options((start, end), &options).await,
+            Source::Transaction(reads) => {
+                reads.get()?.scan_with_options((start, end), &options).await
+            }
             Source::Closed => return Err(no_database()),
         };
         Cursor::new(iter, self.limits.page)
@@ -178,7 +205,9 @@ impl ReadView {
         let row = match &self.source {
             Source::Live(db) => db.get_key_value_with_options(key, &options).await,
             Source::Snapshot(snapshot) => snapshot.get_key_value_with_options(key, &options).await,
-            Source::Transaction(reads) => reads.get()?.get_key_value_with_options(key, &options).await,
+            Source::Transaction(reads) => {
+                reads.get()?.get_key_value_with_options(key, &options).await
+            }
             Source::Closed => return Err(no_database()),
         };
         Ok(row.map_err(|error| db_error(&error))?.filter(lives))
@@ -187,11 +216,21 @@ impl ReadView {
     /// The bounds of a range for SlateDB; none for one that holds no key.
     fn bounds(&self, range: &KeyRange) -> Result<Option<Bounds>, Error> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
-        let bound = |key: &Bytes| if key.is_empty() { Ok(()) } else { check_key(key, &self.limits) };
+        let bound = |key: &Bytes| {
+            if key.is_empty() {
+                Ok(())
+            } else {
+                check_key(key, &self.limits)
+            }
+        };
         Ok(match range {
             KeyRange::Prefix(prefix) => {
                 bound(prefix)?;
-                let start = if prefix.is_empty() { Unbounded } else { Included(prefix.clone()) };
+                let start = if prefix.is_empty() {
+                    Unbounded
+                } else {
+                    Included(prefix.clone())
+                };
                 Some((start, after_prefix(prefix).map_or(Unbounded, Excluded)))
             }
             KeyRange::Between { start, end } => {
@@ -202,7 +241,10 @@ impl ReadView {
                 match (&start, end) {
                     (_, Some(end)) if end.is_empty() => None,
                     (Some(start), Some(end)) if start >= end => None,
-                    _ => Some((start.map_or(Unbounded, Included), end.clone().map_or(Unbounded, Excluded))),
+                    _ => Some((
+                        start.map_or(Unbounded, Included),
+                        end.clone().map_or(Unbounded, Excluded),
+                    )),
                 }
             }
         })
@@ -222,7 +264,11 @@ pub struct Cursor {
 impl Cursor {
     fn new(iter: Result<DbIterator, slatedb::Error>, page: usize) -> Result<Self, Error> {
         let iter = iter.map_err(|error| db_error(&error))?;
-        Ok(Self { iter: Some(iter), held: None, page })
+        Ok(Self {
+            iter: Some(iter),
+            held: None,
+            page,
+        })
     }
 
     /// Up to `max` further entries (1 to 10,000), fewer when a page would grow over `limits.page`; empty at the end only.
@@ -231,13 +277,18 @@ impl Cursor {
     /// `invalid-argument` for 0, or that the database has ended.
     pub async fn next(&mut self, max: u32) -> Result<Vec<Entry>, Error> {
         if max == 0 {
-            return Err(GuestError::new("invalid-argument", "a page holds at least 1 entry"));
+            return Err(GuestError::new(
+                "invalid-argument",
+                "a page holds at least 1 entry",
+            ));
         }
         let max = max.min(PAGE_MAX_ENTRIES) as usize;
         let mut page = Vec::new();
         let mut size = 0;
         while page.len() < max {
-            let Some(entry) = self.pull().await? else { break };
+            let Some(entry) = self.pull().await? else {
+                break;
+            };
             size += entry.key.len() + entry.value.len();
             if size > self.page && !page.is_empty() {
                 self.held = Some(entry);
@@ -252,10 +303,17 @@ impl Cursor {
         if let Some(entry) = self.held.take() {
             return Ok(Some(entry));
         }
-        let Some(iter) = &mut self.iter else { return Ok(None) };
+        let Some(iter) = &mut self.iter else {
+            return Ok(None);
+        };
         loop {
             match iter.next().await {
-                Ok(Some(row)) if lives(&row) => return Ok(Some(Entry { key: row.key, value: row.value })),
+                Ok(Some(row)) if lives(&row) => {
+                    return Ok(Some(Entry {
+                        key: row.key,
+                        value: row.value,
+                    }));
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     self.iter = None;
@@ -293,7 +351,13 @@ mod tests {
 
     #[test]
     fn the_key_after_a_prefix() {
-        for (prefix, end) in [(&b"a"[..], Some(&b"b"[..])), (b"a\xff", Some(b"b")), (b"\xff\xff", None), (b"", None), (b"a\x00", Some(b"a\x01"))] {
+        for (prefix, end) in [
+            (&b"a"[..], Some(&b"b"[..])),
+            (b"a\xff", Some(b"b")),
+            (b"\xff\xff", None),
+            (b"", None),
+            (b"a\x00", Some(b"a\x01")),
+        ] {
             assert_eq!(after_prefix(prefix).as_deref(), end, "{prefix:?}");
         }
     }

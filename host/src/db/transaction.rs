@@ -46,19 +46,33 @@ pub(super) struct Reads(Arc<std::sync::Mutex<Option<Arc<DbTransaction>>>>);
 
 impl Reads {
     pub(super) fn get(&self) -> Result<Arc<DbTransaction>, Error> {
-        let guard = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        guard.clone().ok_or_else(|| GuestError::new("closed", "the transaction is over; begin another"))
+        let guard = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        guard
+            .clone()
+            .ok_or_else(|| GuestError::new("closed", "the transaction is over; begin another"))
     }
 
     fn take(&self) -> Option<Arc<DbTransaction>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take()
     }
 }
 
 impl Transaction {
     pub(super) fn new(db: Arc<ShardDb>, transaction: DbTransaction) -> Self {
         let reads = Reads(Arc::new(std::sync::Mutex::new(Some(Arc::new(transaction)))));
-        Self { db, reads, begun: clock::now(), size: 0, merges: Vec::new() }
+        Self {
+            db,
+            reads,
+            begun: clock::now(),
+            size: 0,
+            merges: Vec::new(),
+        }
     }
 
     /// Reads within the transaction.
@@ -67,7 +81,10 @@ impl Transaction {
     /// `closed` when it is over, `limit` when it is too old.
     pub fn view(&self) -> Result<ReadView, Error> {
         self.open()?;
-        Ok(ReadView::transaction(self.reads.clone(), self.db.limits.clone()))
+        Ok(ReadView::transaction(
+            self.reads.clone(),
+            self.db.limits.clone(),
+        ))
     }
 
     /// Adds a write.
@@ -83,9 +100,13 @@ impl Transaction {
             self.merges.push(op.clone());
         }
         match op {
-            Op::Put { key, value, ttl_ms } => transaction.put_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) }),
+            Op::Put { key, value, ttl_ms } => {
+                transaction.put_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) })
+            }
             Op::Remove { key } => transaction.delete(key),
-            Op::Merge { key, operand } => transaction.merge_with_options(key, operand, &MergeOptions::default()),
+            Op::Merge { key, operand } => {
+                transaction.merge_with_options(key, operand, &MergeOptions::default())
+            }
         }
         .map_err(|error| db_error(&error))
     }
@@ -103,19 +124,32 @@ impl Transaction {
             let size = view.get(&key).await?.map_or(0, |value| value.len());
             if size > limit {
                 self.reads.take();
-                let message = format!("the value would grow to {size} bytes, over limits.value ({limit} bytes); nothing was written");
+                let message = format!(
+                    "the value would grow to {size} bytes, over limits.value ({limit} bytes); nothing was written"
+                );
                 return Err(GuestError::new("invalid-value", message));
             }
         }
         let Some(transaction) = self.reads.take() else {
-            return Err(GuestError::new("closed", "the transaction is over; begin another"));
+            return Err(GuestError::new(
+                "closed",
+                "the transaction is over; begin another",
+            ));
         };
         // A read in progress holds the transaction; a guest runs one thing at a time, so none is.
-        let transaction = Arc::try_unwrap(transaction)
-            .map_err(|_| GuestError::new("invalid-argument", "a read of the transaction is in progress"))?;
+        let transaction = Arc::try_unwrap(transaction).map_err(|_| {
+            GuestError::new(
+                "invalid-argument",
+                "a read of the transaction is in progress",
+            )
+        })?;
         let db = self.db.clone();
         let writing = Writing::begin(&db);
-        let options = if self.size == 0 { slatedb::config::WriteOptions::default() } else { db.write_options() };
+        let options = if self.size == 0 {
+            slatedb::config::WriteOptions::default()
+        } else {
+            db.write_options()
+        };
         let outcome = transaction.commit_with_options(&options).await;
         writing.end(options.seqnum, outcome)
     }
@@ -125,7 +159,10 @@ impl Transaction {
         let limit = self.db.limits.transaction_age;
         if clock::now().saturating_duration_since(self.begun) > limit {
             self.reads.take();
-            return Err(GuestError::new("limit", format!("the transaction is older than limits.transaction_age ({limit:?})")));
+            return Err(GuestError::new(
+                "limit",
+                format!("the transaction is older than limits.transaction_age ({limit:?})"),
+            ));
         }
         Ok(transaction)
     }
@@ -134,6 +171,10 @@ impl Transaction {
 impl Op {
     /// A put without a TTL.
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        Self::Put { key: key.into(), value: value.into(), ttl_ms: None }
+        Self::Put {
+            key: key.into(),
+            value: value.into(),
+            ttl_ms: None,
+        }
     }
 }

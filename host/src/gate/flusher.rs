@@ -4,8 +4,8 @@
 //! bounds what a busy shard costs: one PUT a flush). A write nobody waits for is flushed within `flush_after`.
 //! An idle shard does nothing at all.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use slatedb::config::{FlushOptions, FlushType};
@@ -41,7 +41,19 @@ impl Flusher {
     /// Starts flushing `db` on `runtime`.
     pub fn spawn(runtime: &Handle, shard: u32, db: Db, gate: Arc<Gate>, options: Options) -> Self {
         let stop = CancellationToken::new();
-        let run = Run { shard, db, gate, replay: Arc::new(Mutex::new(ReplayBound::new(options.memtable_flush_wal_objects, 0))), options, last: None, stalled: false, memtable: None };
+        let run = Run {
+            shard,
+            db,
+            gate,
+            replay: Arc::new(Mutex::new(ReplayBound::new(
+                options.memtable_flush_wal_objects,
+                0,
+            ))),
+            options,
+            last: None,
+            stalled: false,
+            memtable: None,
+        };
         let task = runtime.spawn(run.run(stop.clone()));
         Self { stop, task }
     }
@@ -103,7 +115,10 @@ impl Run {
             }
             if self.gate.armed.load(Ordering::Acquire) {
                 // Nobody waits yet: let writes gather, until someone does.
-                if tokio::time::timeout(self.options.flush_after, self.gate.kick.notified()).await.is_err() {
+                if tokio::time::timeout(self.options.flush_after, self.gate.kick.notified())
+                    .await
+                    .is_err()
+                {
                     break;
                 }
             } else {
@@ -111,7 +126,10 @@ impl Run {
             }
         }
         if let Some(last) = self.last {
-            let wait = self.options.flush_interval.saturating_sub(clock::now().saturating_duration_since(last));
+            let wait = self
+                .options
+                .flush_interval
+                .saturating_sub(clock::now().saturating_duration_since(last));
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
@@ -129,7 +147,9 @@ impl Run {
         };
         match outcome {
             Ok(view) => {
-                self.options.took.record(clock::now().saturating_duration_since(begun));
+                self.options
+                    .took
+                    .record(clock::now().saturating_duration_since(begun));
                 self.advance(view);
                 true
             }
@@ -148,7 +168,11 @@ impl Run {
         if grown && lock(&self.replay).wal_flushed() {
             let (db, shard, replay) = (self.db.clone(), self.shard, self.replay.clone());
             self.memtable = Some(tokio::spawn(async move {
-                let flushed = db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await;
+                let flushed = db
+                    .flush_with_options(FlushOptions {
+                        flush_type: FlushType::MemTable,
+                    })
+                    .await;
                 if let Err(error) = &flushed {
                     tracing::debug!(shard, %error, "memtable flush failed");
                 }

@@ -52,7 +52,13 @@ impl GuestLog {
     /// A log for a shard's guest of a revision.
     #[must_use]
     pub fn new(shard: u32, module: Arc<str>, revision: u64, bytes_per_second: u64) -> Self {
-        Self { shard, module, revision, bytes_per_second, state: Mutex::default() }
+        Self {
+            shard,
+            module,
+            revision,
+            bytes_per_second,
+            state: Mutex::default(),
+        }
     }
 
     /// Whether lines of this level go anywhere.
@@ -113,7 +119,9 @@ impl GuestLog {
     fn admit(&self, bytes: u64) -> bool {
         let now = clock::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = state.window.is_none_or(|start| now.saturating_duration_since(start) >= Duration::from_secs(1));
+        let fresh = state
+            .window
+            .is_none_or(|start| now.saturating_duration_since(start) >= Duration::from_secs(1));
         let mut report = 0;
         if fresh {
             state.window = Some(now);

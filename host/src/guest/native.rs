@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use futures::FutureExt;
 
 use super::{
-    Exports, Failure, GuestError, Instance, InstanceContext, Module, ModuleInfo, QueryInstance, Reply, Request, StopReason, Trap, TrapKind,
+    Exports, Failure, GuestError, Instance, InstanceContext, Module, ModuleInfo, QueryInstance,
+    Reply, Request, StopReason, Trap, TrapKind,
 };
 use crate::db::ReadView;
 
@@ -30,7 +31,11 @@ pub trait Logic: Send + 'static {
     ///
     /// # Errors
     /// The caller gets them.
-    async fn call(&mut self, context: &InstanceContext, request: &Request) -> Result<Reply, GuestError>;
+    async fn call(
+        &mut self,
+        context: &InstanceContext,
+        request: &Request,
+    ) -> Result<Reply, GuestError>;
 
     /// Runs a query. There is one value more for each query instance, made by the same factory and never started.
     ///
@@ -38,7 +43,10 @@ pub trait Logic: Send + 'static {
     /// The caller gets them.
     async fn query(&mut self, request: &Request, view: &ReadView) -> Result<Reply, GuestError> {
         _ = view;
-        Err(GuestError::new("unknown-method", format!("there is no query `{}`", request.method)))
+        Err(GuestError::new(
+            "unknown-method",
+            format!("there is no query `{}`", request.method),
+        ))
     }
 
     /// Gets the tags that became durable, lowest seq first. To ask for them, see [`crate::gate::Gate::when_durable`] and, for tags,
@@ -54,9 +62,26 @@ pub trait Logic: Send + 'static {
 }
 
 /// A module of native logic. `make` runs once for each instance.
-pub fn module<L: Logic>(name: &str, revision: u64, make: impl Fn(&InstanceContext) -> L + Send + Sync + 'static) -> Arc<dyn Module> {
-    let exports = Exports { queries: true, lifecycle: true, options: false, durable_events: true };
-    Arc::new(NativeModule { info: ModuleInfo { name: name.into(), revision, digest: "native".into(), exports }, make: Box::new(make) })
+pub fn module<L: Logic>(
+    name: &str,
+    revision: u64,
+    make: impl Fn(&InstanceContext) -> L + Send + Sync + 'static,
+) -> Arc<dyn Module> {
+    let exports = Exports {
+        queries: true,
+        lifecycle: true,
+        options: false,
+        durable_events: true,
+    };
+    Arc::new(NativeModule {
+        info: ModuleInfo {
+            name: name.into(),
+            revision,
+            digest: "native".into(),
+            exports,
+        },
+        make: Box::new(make),
+    })
 }
 
 struct NativeModule<L> {
@@ -79,7 +104,10 @@ impl<L: Logic> Module for NativeModule<L> {
         Ok(Box::new(NativeInstance { logic, context }))
     }
 
-    async fn instantiate_query(&self, context: InstanceContext) -> Result<Box<dyn QueryInstance>, Failure> {
+    async fn instantiate_query(
+        &self,
+        context: InstanceContext,
+    ) -> Result<Box<dyn QueryInstance>, Failure> {
         let logic = (self.make)(&context);
         Ok(Box::new(NativeInstance { logic, context }))
     }
@@ -122,7 +150,9 @@ async fn caught<T>(run: impl Future<Output = Result<T, GuestError>> + Send) -> R
         Ok(outcome) => outcome.map_err(Failure::Error),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".into());
+            let text = text
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "panic".into());
             Err(Failure::Trap(Trap::new(TrapKind::Aborted, text)))
         }
     }

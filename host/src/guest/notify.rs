@@ -26,8 +26,20 @@ impl Notifier {
     pub fn new(gate: Arc<Gate>, limit: usize) -> (Self, Tags) {
         let (sink, receiver) = mpsc::unbounded_channel();
         let outstanding = Arc::new(AtomicUsize::new(0));
-        let tags = Tags { receiver, outstanding: outstanding.clone() };
-        (Self { gate, limit, outstanding, instance: Arc::new(AtomicU64::new(0)), sink }, tags)
+        let tags = Tags {
+            receiver,
+            outstanding: outstanding.clone(),
+        };
+        (
+            Self {
+                gate,
+                limit,
+                outstanding,
+                instance: Arc::new(AtomicU64::new(0)),
+                sink,
+            },
+            tags,
+        )
     }
 
     /// Asks for `tag` once every write up to `seq` is durable.
@@ -37,20 +49,36 @@ impl Notifier {
     pub fn when_durable(&self, db: &ShardDb, seq: u64, tag: u64) -> Result<(), GuestError> {
         let newest = db.visible_seq();
         if seq > newest {
-            return Err(GuestError::new("invalid-argument", format!("seq {seq} was not given out yet; the newest write is {newest}")));
+            return Err(GuestError::new(
+                "invalid-argument",
+                format!("seq {seq} was not given out yet; the newest write is {newest}"),
+            ));
         }
         if self.outstanding.fetch_add(1, Ordering::AcqRel) >= self.limit {
             self.outstanding.fetch_sub(1, Ordering::AcqRel);
-            return Err(GuestError::retryable("limit", format!("{} notifications are outstanding (limits.notifications)", self.limit)));
+            return Err(GuestError::retryable(
+                "limit",
+                format!(
+                    "{} notifications are outstanding (limits.notifications)",
+                    self.limit
+                ),
+            ));
         }
-        let (sink, outstanding, instance) = (self.sink.clone(), self.outstanding.clone(), self.instance.clone());
+        let (sink, outstanding, instance) = (
+            self.sink.clone(),
+            self.outstanding.clone(),
+            self.instance.clone(),
+        );
         let asked_by = instance.load(Ordering::Acquire);
-        self.gate.when_durable(seq, Box::new(move |outcome| {
-            let wanted = outcome.is_ok() && instance.load(Ordering::Acquire) == asked_by;
-            if !wanted || sink.send(tag).is_err() {
-                outstanding.fetch_sub(1, Ordering::AcqRel);
-            }
-        }));
+        self.gate.when_durable(
+            seq,
+            Box::new(move |outcome| {
+                let wanted = outcome.is_ok() && instance.load(Ordering::Acquire) == asked_by;
+                if !wanted || sink.send(tag).is_err() {
+                    outstanding.fetch_sub(1, Ordering::AcqRel);
+                }
+            }),
+        );
         Ok(())
     }
 

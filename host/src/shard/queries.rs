@@ -37,14 +37,34 @@ struct State {
 }
 
 impl QueryPool {
-    pub(super) fn new(module: Arc<dyn Module>, context: InstanceContext, runtime: Handle, queue: Arc<Queue>) -> Self {
+    pub(super) fn new(
+        module: Arc<dyn Module>,
+        context: InstanceContext,
+        runtime: Handle,
+        queue: Arc<Queue>,
+    ) -> Self {
         let limits = context.db.limits();
         let running = Semaphore::new(limits.query_instances);
-        let state = Mutex::new(State { module, context: context.clone(), version: 0, idle: Vec::new() });
-        Self { context, runtime, queue, running, state }
+        let state = Mutex::new(State {
+            module,
+            context: context.clone(),
+            version: 0,
+            idle: Vec::new(),
+        });
+        Self {
+            context,
+            runtime,
+            queue,
+            running,
+            state,
+        }
     }
 
-    pub(super) async fn query(pool: &Arc<Self>, request: Request, read: Read) -> Result<Outcome, CallError> {
+    pub(super) async fn query(
+        pool: &Arc<Self>,
+        request: Request,
+        read: Read,
+    ) -> Result<Outcome, CallError> {
         let place = Queue::enter(&pool.queue, &request)?;
         let pool_of_task = pool.clone();
         // On its own task, so that a caller that goes away leaves no instance in the middle.
@@ -55,7 +75,10 @@ impl QueryPool {
         });
         match task.await {
             Ok(outcome) => outcome,
-            Err(error) => Err(CallError::host(CallErrorKind::Trap(crate::guest::TrapKind::Host), format!("the query failed in the host: {error}"))),
+            Err(error) => Err(CallError::host(
+                CallErrorKind::Trap(crate::guest::TrapKind::Host),
+                format!("the query failed in the host: {error}"),
+            )),
         }
     }
 
@@ -73,7 +96,9 @@ impl QueryPool {
     /// Drops instances that were idle for long.
     pub(crate) fn trim(&self, now: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (idle, kept) = std::mem::take(&mut state.idle).into_iter().partition(|(since, _)| now.saturating_duration_since(*since) >= IDLE);
+        let (idle, kept) = std::mem::take(&mut state.idle)
+            .into_iter()
+            .partition(|(since, _)| now.saturating_duration_since(*since) >= IDLE);
         state.idle = kept;
         drop(state);
         drop::<Vec<_>>(idle);
@@ -86,11 +111,19 @@ impl QueryPool {
         }
         let (module, context, version, idle) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            (state.module.clone(), state.context.clone(), state.version, state.idle.pop())
+            (
+                state.module.clone(),
+                state.context.clone(),
+                state.version,
+                state.idle.pop(),
+            )
         };
         let info = module.describe();
         if !info.exports.queries {
-            let message = format!("the guest has no queries (module {} does not export `queries`); use call", info.name);
+            let message = format!(
+                "the guest has no queries (module {} does not export `queries`); use call",
+                info.name
+            );
             return Err(CallError::host(CallErrorKind::NoQueries, message));
         }
         let (revision, db) = (info.revision, self.context.db.clone());
@@ -98,7 +131,8 @@ impl QueryPool {
             Read::Applied => db.snapshot(),
             Read::Durable => db.durable_view(),
         };
-        let view: ReadView = view.map_err(|error| CallError::host(CallErrorKind::Unassigned, error.message))?;
+        let view: ReadView =
+            view.map_err(|error| CallError::host(CallErrorKind::Unassigned, error.message))?;
         let seq = view.seq();
         let ran = match idle {
             Some((_, instance)) => self.on(instance, &request, view, version).await,
@@ -109,18 +143,39 @@ impl QueryPool {
         };
         drop(running);
         let outcome = match ran {
-            Ok(reply) => Ok(Outcome { payload: reply.payload, content_type: reply.content_type, seq, revision }),
-            Err(Failure::Error(error)) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::guest(error) }),
-            Err(Failure::Trap(trap)) => Err(CallError { revision: Some(revision), ..CallError::trap(&trap) }),
+            Ok(reply) => Ok(Outcome {
+                payload: reply.payload,
+                content_type: reply.content_type,
+                seq,
+                revision,
+            }),
+            Err(Failure::Error(error)) => Err(CallError {
+                seq: Some(seq),
+                revision: Some(revision),
+                ..CallError::guest(error)
+            }),
+            Err(Failure::Trap(trap)) => Err(CallError {
+                revision: Some(revision),
+                ..CallError::trap(&trap)
+            }),
         };
         // An error shows as much as a reply.
         if read == Read::Applied {
-            db.gate().durable(seq).await.map_err(|ended| CallError::ended(&ended))?;
+            db.gate()
+                .durable(seq)
+                .await
+                .map_err(|ended| CallError::ended(&ended))?;
         }
         outcome
     }
 
-    async fn on(&self, mut instance: Box<dyn QueryInstance>, request: &Request, view: ReadView, version: u64) -> Result<crate::guest::Reply, Failure> {
+    async fn on(
+        &self,
+        mut instance: Box<dyn QueryInstance>,
+        request: &Request,
+        view: ReadView,
+        version: u64,
+    ) -> Result<crate::guest::Reply, Failure> {
         let ran = instance.query(request, view).await;
         if !matches!(ran, Err(Failure::Trap(_))) {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,6 +187,9 @@ impl QueryPool {
     }
 
     fn ended(&self) -> CallError {
-        CallError::host(CallErrorKind::Unassigned, format!("shard {} was closed", self.context.shard))
+        CallError::host(
+            CallErrorKind::Unassigned,
+            format!("shard {} was closed", self.context.shard),
+        )
     }
 }

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::ShardHandle;
 use crate::clock;
-use crate::metrics::{CallMetrics, ShardMetrics};
 use crate::cluster::status::{ShardReport, ShardState};
+use crate::metrics::{CallMetrics, ShardMetrics};
 use crate::store::kill_switch::KillSwitch;
 
 /// One shard's place. Everyone who asks for the shard looks here.
@@ -52,7 +52,17 @@ impl Slot {
             opens: 0,
             attempted: false,
         };
-        Self { shard, node, handle: ArcSwapOption::empty(), state: Mutex::new(state), changed, retry: tokio::sync::Notify::new(), store: ArcSwapOption::empty(), metrics: ShardMetrics::new(cluster, shard), calls: CallMetrics::new(cluster, shard) }
+        Self {
+            shard,
+            node,
+            handle: ArcSwapOption::empty(),
+            state: Mutex::new(state),
+            changed,
+            retry: tokio::sync::Notify::new(),
+            store: ArcSwapOption::empty(),
+            metrics: ShardMetrics::new(cluster, shard),
+            calls: CallMetrics::new(cluster, shard),
+        }
     }
 
     /// The shard's number.
@@ -115,7 +125,9 @@ impl Slot {
             generation: 0,
             writer_epoch: state.writer_epoch,
             revision: handle.as_ref().map(|handle| handle.revision()),
-            durable_seq: handle.as_ref().map(|handle| handle.db().gate().durable_seq()),
+            durable_seq: handle
+                .as_ref()
+                .map(|handle| handle.db().gate().durable_seq()),
             applied_seq: handle.as_ref().map(|handle| handle.db().visible_seq()),
             queued: handle.as_ref().map_or(0, |handle| handle.queued()),
             traps: state.traps,

@@ -22,7 +22,9 @@ use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::{Notifier, Tags};
-use crate::guest::{Failure, Instance, InstanceContext, Module, Request, ShardFlag, StopReason, Trap, TrapKind};
+use crate::guest::{
+    Failure, Instance, InstanceContext, Module, Request, ShardFlag, StopReason, Trap, TrapKind,
+};
 
 /// Durable tags that a guest gets at once.
 const TAGS_MAX: usize = 1024;
@@ -93,10 +95,24 @@ impl Running {
             gate: gate.clone(),
             notifier: Arc::new(notifier),
             status: flag.clone(),
-            log: Arc::new(GuestLog::new(start.shard, info.name.clone(), info.revision, limits.log_bytes_per_second)),
+            log: Arc::new(GuestLog::new(
+                start.shard,
+                info.name.clone(),
+                info.revision,
+                limits.log_bytes_per_second,
+            )),
         };
-        let queue = Arc::new(Queue { calls: 0.into(), bytes: 0.into(), limits: limits.clone() });
-        let queries = Arc::new(QueryPool::new(start.module.clone(), context.clone(), start.query, queue.clone()));
+        let queue = Arc::new(Queue {
+            calls: 0.into(),
+            bytes: 0.into(),
+            limits: limits.clone(),
+        });
+        let queries = Arc::new(QueryPool::new(
+            start.module.clone(),
+            context.clone(),
+            start.query,
+            queue.clone(),
+        ));
         let revision = Arc::new(AtomicU64::new(info.revision));
         let handle = Arc::new(ShardHandle {
             shard: start.shard,
@@ -124,11 +140,19 @@ impl Running {
             revision,
             queries,
         };
-        let task = start.shard_thread.spawn(shard.run(receive_calls, receive_control, stopped, started));
+        let task =
+            start
+                .shard_thread
+                .spawn(shard.run(receive_calls, receive_control, stopped, started));
         // An error means that the task has ended; whoever waits for its end learns why.
         _ = first.await;
         start.slot.publish(handle.clone());
-        Self { shard: start.shard, handle, stop, task }
+        Self {
+            shard: start.shard,
+            handle,
+            stop,
+            task,
+        }
     }
 
     /// Waits until the task has ended by itself, which it only does by a panic of the host. Safe to drop.
@@ -152,7 +176,11 @@ impl Running {
             Ok(Err(error)) => tracing::error!(shard = self.shard, %error, "shard task failed"),
             Err(_) => {
                 task.abort();
-                tracing::warn!(shard = self.shard, ?limit, "guest did not stop in time and was cut off (shard.close_timeout)");
+                tracing::warn!(
+                    shard = self.shard,
+                    ?limit,
+                    "guest did not stop in time and was cut off (shard.close_timeout)"
+                );
             }
         }
     }
@@ -213,14 +241,21 @@ impl Shard {
         self.slot.withdraw();
         calls.close();
         while let Some(call) = calls.recv().await {
-            if reason == StopReason::Stopping && matches!(self.guest, Guest::Running(_)) && !self.held.is_full() {
+            if reason == StopReason::Stopping
+                && matches!(self.guest, Guest::Running(_))
+                && !self.held.is_full()
+            {
                 self.call(call).await;
             } else {
                 let message = format!("shard {} was closed before the call began", self.shard);
-                _ = call.answer.send(Err(CallError::host(CallErrorKind::Unassigned, message)));
+                _ = call
+                    .answer
+                    .send(Err(CallError::host(CallErrorKind::Unassigned, message)));
             }
         }
-        if let Guest::Running(instance) = std::mem::replace(&mut self.guest, Guest::Waiting(clock::now())) {
+        if let Guest::Running(instance) =
+            std::mem::replace(&mut self.guest, Guest::Waiting(clock::now()))
+        {
             end(self.shard, &self.module, instance, reason).await;
         }
     }
@@ -256,7 +291,12 @@ impl Shard {
     }
 
     async fn call(&mut self, call: Call) {
-        let Call { request, durability, answer, _place: place } = call;
+        let Call {
+            request,
+            durability,
+            answer,
+            _place: place,
+        } = call;
         // A caller that went away before its call began does not want it any more.
         if answer.is_closed() {
             return;
@@ -282,11 +322,24 @@ impl Shard {
         let outcome = match ran {
             Ok(reply) => {
                 applied |= reply.when_applied && durability.is_none();
-                Ok(Outcome { payload: reply.payload, content_type: reply.content_type, seq, revision })
+                Ok(Outcome {
+                    payload: reply.payload,
+                    content_type: reply.content_type,
+                    seq,
+                    revision,
+                })
             }
-            Err(Failure::Error(error)) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::guest(error) }),
+            Err(Failure::Error(error)) => Err(CallError {
+                seq: Some(seq),
+                revision: Some(revision),
+                ..CallError::guest(error)
+            }),
             Err(Failure::Trap(trap)) => {
-                let error = CallError { seq: Some(seq), revision: Some(revision), ..CallError::trap(&trap) };
+                let error = CallError {
+                    seq: Some(seq),
+                    revision: Some(revision),
+                    ..CallError::trap(&trap)
+                };
                 self.trapped(&trap, &request.method);
                 Err(error)
             }
@@ -295,35 +348,47 @@ impl Shard {
             answer.send(outcome);
             return;
         }
-        let part = self.held.hold(outcome.as_ref().map_or(0, |outcome| outcome.payload.len()));
+        let part = self
+            .held
+            .hold(outcome.as_ref().map_or(0, |outcome| outcome.payload.len()));
         self.gate.when_durable(
             seq,
             Box::new(move |durable| {
                 drop(part);
                 answer.send(match durable {
                     Ok(()) => outcome,
-                    Err(ended) => Err(CallError { seq: Some(seq), revision: Some(revision), ..CallError::ended(&ended) }),
+                    Err(ended) => Err(CallError {
+                        seq: Some(seq),
+                        revision: Some(revision),
+                        ..CallError::ended(&ended)
+                    }),
                 });
             }),
         );
     }
 
     async fn durable(&mut self, tags: Vec<u64>) {
-        let Guest::Running(instance) = &mut self.guest else { return };
+        let Guest::Running(instance) = &mut self.guest else {
+            return;
+        };
         if !self.module.describe().exports.durable_events {
             return;
         }
         match instance.durable(tags).await {
             Ok(()) => {}
             Err(Failure::Trap(trap)) => self.trapped(&trap, "durable"),
-            Err(Failure::Error(error)) => tracing::warn!(shard = self.shard, %error, "guest failed to take durable tags"),
+            Err(Failure::Error(error)) => {
+                tracing::warn!(shard = self.shard, %error, "guest failed to take durable tags")
+            }
         }
     }
 
     async fn control(&mut self, control: Control) {
         match control {
             Control::Restart { done } => {
-                if let Guest::Running(instance) = std::mem::replace(&mut self.guest, Guest::Waiting(clock::now())) {
+                if let Guest::Running(instance) =
+                    std::mem::replace(&mut self.guest, Guest::Waiting(clock::now()))
+                {
                     end(self.shard, &self.module, instance, StopReason::Stopping).await;
                 }
                 self.forget();
@@ -337,7 +402,11 @@ impl Shard {
                     _ => Err(self.not_started()),
                 });
             }
-            Control::Swap { module, options, done } => {
+            Control::Swap {
+                module,
+                options,
+                done,
+            } => {
                 let swapped = self.swap(module, options).await;
                 match &swapped {
                     Ok(done) => self.slot.metrics.swapped(done.to, done.pause),
@@ -345,7 +414,11 @@ impl Shard {
                 }
                 _ = done.send(swapped);
             }
-            Control::Measure { request, calls, done } => {
+            Control::Measure {
+                request,
+                calls,
+                done,
+            } => {
                 let measured = self.measure(&request, calls).await;
                 _ = done.send(measured);
             }
@@ -353,7 +426,9 @@ impl Shard {
     }
 
     async fn measure(&mut self, request: &Request, calls: usize) -> Result<Vec<u64>, CallError> {
-        let Guest::Running(instance) = &mut self.guest else { return Err(self.not_started()) };
+        let Guest::Running(instance) = &mut self.guest else {
+            return Err(self.not_started());
+        };
         let mut times = Vec::with_capacity(calls);
         for _ in 0..calls {
             let before = clock::now();
@@ -388,7 +463,10 @@ impl Shard {
             Err(failure) => {
                 let trap = match failure {
                     Failure::Trap(trap) => trap,
-                    Failure::Error(error) => Trap::new(TrapKind::Instantiate, format!("the guest's start failed with {error}")),
+                    Failure::Error(error) => Trap::new(
+                        TrapKind::Instantiate,
+                        format!("the guest's start failed with {error}"),
+                    ),
                 };
                 self.trapped(&trap, "start");
             }
@@ -396,11 +474,24 @@ impl Shard {
     }
 
     /// The new instance is started before the old one is stopped; if it does not start, the old one goes on.
-    async fn swap(&mut self, module: Arc<dyn Module>, options: Arc<str>) -> Result<Swapped, CallError> {
+    async fn swap(
+        &mut self,
+        module: Arc<dyn Module>,
+        options: Arc<str>,
+    ) -> Result<Swapped, CallError> {
         let begun = clock::now();
         let info = module.describe().clone();
-        let log = GuestLog::new(self.shard, info.name.clone(), info.revision, self.db.limits().log_bytes_per_second);
-        let context = InstanceContext { options, log: Arc::new(log), ..self.context.clone() };
+        let log = GuestLog::new(
+            self.shard,
+            info.name.clone(),
+            info.revision,
+            self.db.limits().log_bytes_per_second,
+        );
+        let context = InstanceContext {
+            options,
+            log: Arc::new(log),
+            ..self.context.clone()
+        };
         let instance = match fresh(&module, &context).await {
             Ok(instance) => instance,
             Err(Failure::Error(error)) => return Err(CallError::guest(error).at(self.shard)),
@@ -416,7 +507,11 @@ impl Shard {
         self.queries.swap(module, context);
         self.revision.store(info.revision, Ordering::Release);
         self.slot.set(ShardState::Running);
-        Ok(Swapped { from, to: info.revision, pause: clock::now().saturating_duration_since(begun) })
+        Ok(Swapped {
+            from,
+            to: info.revision,
+            pause: clock::now().saturating_duration_since(begun),
+        })
     }
 
     fn trapped(&mut self, trap: &Trap, method: &str) {
@@ -426,7 +521,13 @@ impl Shard {
         self.slot.metrics.trapped(trap.kind);
         match self.traps.trapped(now.saturating_duration_since(self.born)) {
             Verdict::Restart(pause) => {
-                tracing::warn!(shard = self.shard, method, trap = text, ?pause, "guest trapped; its instance is replaced");
+                tracing::warn!(
+                    shard = self.shard,
+                    method,
+                    trap = text,
+                    ?pause,
+                    "guest trapped; its instance is replaced"
+                );
                 self.slot.trapped(ShardState::Crashed, text);
                 self.guest = Guest::Waiting(now + pause);
             }
@@ -437,7 +538,14 @@ impl Shard {
                     "the guest of shard {} trapped more than {traps} times in {window:?} and is quarantined until it is restarted or swapped; last: {text}",
                     self.shard
                 );
-                tracing::error!(shard = self.shard, method, trap = text, traps, ?window, "guest quarantined");
+                tracing::error!(
+                    shard = self.shard,
+                    method,
+                    trap = text,
+                    traps,
+                    ?window,
+                    "guest quarantined"
+                );
                 self.slot.metrics.quarantined();
                 self.slot.trapped(ShardState::Quarantined, text);
                 self.guest = Guest::Quarantined(reason.into());
@@ -458,7 +566,10 @@ impl Shard {
 }
 
 /// A started instance.
-async fn fresh(module: &Arc<dyn Module>, context: &InstanceContext) -> Result<Box<dyn Instance>, Failure> {
+async fn fresh(
+    module: &Arc<dyn Module>,
+    context: &InstanceContext,
+) -> Result<Box<dyn Instance>, Failure> {
     let mut instance = module.instantiate(context.clone()).await?;
     if module.describe().exports.lifecycle {
         instance.start().await?;
@@ -467,7 +578,12 @@ async fn fresh(module: &Arc<dyn Module>, context: &InstanceContext) -> Result<Bo
 }
 
 /// Tells an instance that it is the last thing it does.
-async fn end(shard: u32, module: &Arc<dyn Module>, mut instance: Box<dyn Instance>, reason: StopReason) {
+async fn end(
+    shard: u32,
+    module: &Arc<dyn Module>,
+    mut instance: Box<dyn Instance>,
+    reason: StopReason,
+) {
     if !module.describe().exports.lifecycle {
         return;
     }

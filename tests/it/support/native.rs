@@ -21,15 +21,27 @@ pub fn module() -> Arc<dyn Module> {
 
 #[async_trait]
 impl Logic for Register {
-    async fn call(&mut self, context: &InstanceContext, request: &Request) -> Result<Reply, GuestError> {
-        let key = request.key.clone().unwrap_or_else(|| Bytes::from_static(b"shard"));
+    async fn call(
+        &mut self,
+        context: &InstanceContext,
+        request: &Request,
+    ) -> Result<Reply, GuestError> {
+        let key = request
+            .key
+            .clone()
+            .unwrap_or_else(|| Bytes::from_static(b"shard"));
         let db = &context.db;
         match request.method.as_str() {
-            "put" => Ok(Reply::new(db.put(key, request.payload.clone()).await?.to_string())),
+            "put" => Ok(Reply::new(
+                db.put(key, request.payload.clone()).await?.to_string(),
+            )),
             "get" => Ok(Reply::new(db.view().get(&key).await?.unwrap_or_default())),
             "increment" => {
-                let count = db.view().get(&key).await?.map_or(0, |value| u64::from_le_bytes(value[..].try_into().expect("8 bytes"))) + 1;
-                db.put(key, Bytes::copy_from_slice(&count.to_le_bytes())).await?;
+                let count = db.view().get(&key).await?.map_or(0, |value| {
+                    u64::from_le_bytes(value[..].try_into().expect("8 bytes"))
+                }) + 1;
+                db.put(key, Bytes::copy_from_slice(&count.to_le_bytes()))
+                    .await?;
                 Ok(Reply::new(count.to_string()))
             }
             "fail-after-put" => {
@@ -38,7 +50,10 @@ impl Logic for Register {
             }
             "panic" => panic!("on demand"),
             "wait" => {
-                HELD.subscribe().wait_for(|held| !held).await.expect("the hand is there");
+                HELD.subscribe()
+                    .wait_for(|held| !held)
+                    .await
+                    .expect("the hand is there");
                 Ok(Reply::new("waited"))
             }
             method => Err(GuestError::new("unknown-method", method)),
@@ -46,27 +61,62 @@ impl Logic for Register {
     }
 
     async fn query(&mut self, request: &Request, view: &ReadView) -> Result<Reply, GuestError> {
-        let key = request.key.clone().unwrap_or_else(|| Bytes::from_static(b"shard"));
+        let key = request
+            .key
+            .clone()
+            .unwrap_or_else(|| Bytes::from_static(b"shard"));
         Ok(Reply::new(view.get(&key).await?.unwrap_or_default()))
     }
 }
 
 /// While true, calls of `wait` wait.
-pub static HELD: std::sync::LazyLock<tokio::sync::watch::Sender<bool>> = std::sync::LazyLock::new(|| tokio::sync::watch::Sender::new(true));
+pub static HELD: std::sync::LazyLock<tokio::sync::watch::Sender<bool>> =
+    std::sync::LazyLock::new(|| tokio::sync::watch::Sender::new(true));
 
 /// A configuration for tests: few shards, few threads, no waiting for ports.
 pub fn config() -> Config {
-    let mut config = Config { shards: 2, node: "test".into(), ..Config::default() };
+    let mut config = Config {
+        shards: 2,
+        node: "test".into(),
+        ..Config::default()
+    };
     config.threads.shard = 1;
     config.threads.query = 1;
     config
 }
 
-pub async fn call(cluster: &Cluster, key: &str, method: &str, payload: &str) -> Result<CallReply, CallError> {
-    cluster.call(Target::key(key.to_owned()), method, payload.to_owned().into(), CallOptions::default()).await
+pub async fn call(
+    cluster: &Cluster,
+    key: &str,
+    method: &str,
+    payload: &str,
+) -> Result<CallReply, CallError> {
+    cluster
+        .call(
+            Target::key(key.to_owned()),
+            method,
+            payload.to_owned().into(),
+            CallOptions::default(),
+        )
+        .await
 }
 
-pub async fn applied(cluster: &Cluster, key: &str, method: &str, payload: &str) -> Result<CallReply, CallError> {
-    let options = CallOptions { durability: Some(Durability::Applied), ..CallOptions::default() };
-    cluster.call(Target::key(key.to_owned()), method, payload.to_owned().into(), options).await
+pub async fn applied(
+    cluster: &Cluster,
+    key: &str,
+    method: &str,
+    payload: &str,
+) -> Result<CallReply, CallError> {
+    let options = CallOptions {
+        durability: Some(Durability::Applied),
+        ..CallOptions::default()
+    };
+    cluster
+        .call(
+            Target::key(key.to_owned()),
+            method,
+            payload.to_owned().into(),
+            options,
+        )
+        .await
 }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use quarry::store::Store;
 use tokio::sync::watch;
@@ -24,12 +24,21 @@ pub struct Held {
 impl Held {
     pub fn new() -> Self {
         let inner = Store::open("memory:", &Default::default()).expect("a store in memory");
-        Self { inner, holding: watch::Sender::new(false), waiting: watch::Sender::new(0) }
+        Self {
+            inner,
+            holding: watch::Sender::new(false),
+            waiting: watch::Sender::new(0),
+        }
     }
 
     /// The store that is held.
     pub fn store(&self) -> Store {
-        self.inner.wrap(|objects| Arc::new(Holding { objects, held: self.clone() }))
+        self.inner.wrap(|objects| {
+            Arc::new(Holding {
+                objects,
+                held: self.clone(),
+            })
+        })
     }
 
     /// The same store, never held.
@@ -46,7 +55,11 @@ impl Held {
     }
 
     pub async fn someone_waits(&self) {
-        self.waiting.subscribe().wait_for(|count| *count > 0).await.expect("the store is there");
+        self.waiting
+            .subscribe()
+            .wait_for(|count| *count > 0)
+            .await
+            .expect("the store is there");
     }
 }
 
@@ -70,16 +83,28 @@ impl std::fmt::Display for Holding {
 
 #[async_trait]
 impl ObjectStore for Holding {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
         if location.as_ref().contains("/wal/") && *self.held.holding.borrow() {
             self.held.waiting.send_modify(|count| *count += 1);
             let mut holding = self.held.holding.subscribe();
-            holding.wait_for(|holding| !holding).await.expect("the hand is there");
+            holding
+                .wait_for(|holding| !holding)
+                .await
+                .expect("the hand is there");
         }
         self.objects.put_opts(location, payload, opts).await
     }
 
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         self.objects.put_multipart_opts(location, opts).await
     }
 
@@ -87,7 +112,10 @@ impl ObjectStore for Holding {
         self.objects.get_opts(location, options).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         self.objects.delete_stream(locations)
     }
 
@@ -106,5 +134,7 @@ impl ObjectStore for Holding {
 
 /// Waits with a deadline.
 pub async fn within<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("nothing came of it within 20 s")
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .expect("nothing came of it within 20 s")
 }

@@ -333,9 +333,14 @@ fn open_cache(dir: Option<PathBuf>) -> Option<Cache> {
 /// Lowers the priority of this thread. It is a wish: a machine that refuses compiles at the usual priority.
 fn stand_back() {
     if cfg!(target_os = "linux") {
-        #[expect(unsafe_code, reason = "the standard library cannot set a thread's priority")]
+        #[expect(
+            unsafe_code,
+            reason = "the standard library cannot set a thread's priority"
+        )]
         // SAFETY: the call takes plain numbers and touches no memory of ours. 0 is the calling thread, on Linux.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, COMPILE_NICE) };
+        unsafe {
+            libc::setpriority(libc::PRIO_PROCESS, 0, COMPILE_NICE)
+        };
     }
 }
 

@@ -81,8 +81,8 @@ impl Running {
                 made.and_then(|instance| Exports::of(&instance, &mut store, &compiled.indices))
             }
         };
-        let exports = bound
-            .map_err(|error| failure::classify(&error, store.data(), limits, phase))?;
+        let exports =
+            bound.map_err(|error| failure::classify(&error, store.data(), limits, phase))?;
         // A new watch: the timer of the old one belongs to the runtime that made the instance, and another may run it.
         Ok(Self {
             store,

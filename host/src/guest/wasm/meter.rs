@@ -84,7 +84,9 @@ impl Meter {
     /// The length of the present slice so far, in nanoseconds.
     fn slice(&self) -> u64 {
         match self.slice_cpu.load(Relaxed) {
-            0 => (self.ticks.count() - self.slice_tick.load(Relaxed)).min(YIELD_TICKS) * nanos(TICK),
+            0 => {
+                (self.ticks.count() - self.slice_tick.load(Relaxed)).min(YIELD_TICKS) * nanos(TICK)
+            }
             begun => nanos(clock::thread_cpu()).saturating_sub(begun),
         }
     }
