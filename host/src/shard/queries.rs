@@ -154,10 +154,13 @@ impl QueryPool {
                 revision: Some(revision),
                 ..CallError::guest(error)
             }),
-            Err(Failure::Trap(trap)) => Err(CallError {
-                revision: Some(revision),
-                ..CallError::trap(&trap)
-            }),
+            Err(Failure::Trap(trap)) => {
+                tracing::warn!(shard = self.context.shard, method = %request.method, revision, %trap, "a query trapped");
+                Err(CallError {
+                    revision: Some(revision),
+                    ..CallError::trap(&trap)
+                })
+            }
         };
         // An error shows as much as a reply.
         if read == Read::Applied {
