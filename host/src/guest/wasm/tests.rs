@@ -14,7 +14,6 @@ use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
 use wat::Wat;
 
-mod guests;
 pub(super) mod wat;
 
 /// Instances that the engine of a bench has room for.
