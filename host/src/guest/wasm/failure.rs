@@ -88,7 +88,7 @@ pub(super) fn classify(
     limits: &Limits,
     phase: Phase,
 ) -> Trap {
-    let words = state.place.log.take_last_words();
+    let words = state.output.take_last_words();
     let (kind, reason) = reason(error, state, limits, phase);
     let mut message = reason;
     if matches!(kind, TrapKind::Aborted | TrapKind::Memory) && !words.is_empty() {

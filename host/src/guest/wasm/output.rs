@@ -1,8 +1,9 @@
-//! A guest's stdout and stderr, line by line to its log.
+//! A guest's stdout and stderr, line by line to its log. The last lines of stderr are kept, since they say why a guest trapped.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,6 +15,9 @@ use crate::guest::log::{GuestLog, MESSAGE_MAX_BYTES};
 
 /// What a guest may write at once; what it does not need to be, since a write only fills the buffer.
 const PERMIT_BYTES: usize = 64 << 10;
+
+/// How much of stderr is kept for the message of a trap, in bytes.
+const LAST_WORDS_MAX_BYTES: usize = 4 << 10;
 
 /// Both streams of an instance.
 pub(super) struct Output {
@@ -27,8 +31,8 @@ impl Output {
             Arc::new(Lines {
                 log: log.clone(),
                 stderr,
-                partial: AtomicBool::new(false),
-                buffer: Mutex::default(),
+                used: AtomicBool::new(false),
+                state: Mutex::default(),
             })
         };
         Self {
@@ -50,48 +54,79 @@ impl Output {
         self.stdout.finish();
         self.stderr.finish();
     }
+
+    /// What the guest last wrote to stderr, taken out: the panic message of most languages.
+    pub(super) fn take_last_words(&self) -> String {
+        let bytes: Vec<u8> = std::mem::take(&mut self.stderr.lock().last_words).into();
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    /// Forgets what was written to stderr so far.
+    pub(super) fn forget_last_words(&self) {
+        if self.stderr.used.swap(false, Ordering::Relaxed) {
+            self.stderr.lock().last_words.clear();
+        }
+    }
 }
 
 /// One stream: complete lines go to the log at once, the last one waits for its end, or for the call's.
 struct Lines {
     log: Arc<GuestLog>,
     stderr: bool,
-    /// Whether the buffer holds something, so that the end of a call takes no lock for most guests.
-    partial: AtomicBool,
-    buffer: Mutex<Vec<u8>>,
+    /// Whether the state may hold something, so that most calls take no lock.
+    used: AtomicBool,
+    state: Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// A line without an end yet.
+    partial: Vec<u8>,
+    last_words: VecDeque<u8>,
 }
 
 impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Written> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write(&self, mut bytes: &[u8]) {
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *self.lock();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = bytes.split_at(end);
             bytes = &rest[1..];
-            if buffer.is_empty() {
-                self.emit(line);
+            if state.partial.is_empty() {
+                self.emit(line, &mut state.last_words);
             } else {
-                buffer.extend_from_slice(line);
-                self.emit(&std::mem::take(&mut *buffer));
+                state.partial.extend_from_slice(line);
+                self.emit(&std::mem::take(&mut state.partial), &mut state.last_words);
             }
         }
-        buffer.extend_from_slice(bytes);
-        if buffer.len() >= MESSAGE_MAX_BYTES {
-            self.emit(&std::mem::take(&mut *buffer));
+        state.partial.extend_from_slice(bytes);
+        if state.partial.len() >= MESSAGE_MAX_BYTES {
+            self.emit(&std::mem::take(&mut state.partial), &mut state.last_words);
         }
-        self.partial.store(!buffer.is_empty(), Ordering::Relaxed);
+        self.used.store(true, Ordering::Relaxed);
     }
 
     fn finish(&self) {
-        if !self.partial.load(Ordering::Relaxed) {
+        if !self.used.load(Ordering::Relaxed) {
             return;
         }
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.partial.store(false, Ordering::Relaxed);
-        self.emit(&std::mem::take(&mut *buffer));
+        let state = &mut *self.lock();
+        if !state.partial.is_empty() {
+            self.emit(&std::mem::take(&mut state.partial), &mut state.last_words);
+        }
     }
 
-    fn emit(&self, line: &[u8]) {
+    fn emit(&self, line: &[u8], last_words: &mut VecDeque<u8>) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if self.stderr {
+            last_words.extend(line);
+            last_words.push_back(b'\n');
+            let excess = last_words.len().saturating_sub(LAST_WORDS_MAX_BYTES);
+            last_words.drain(..excess);
+        }
         self.log.output(self.stderr, &String::from_utf8_lossy(line));
     }
 }
@@ -174,25 +209,42 @@ mod tests {
             (&["", "one"], "one"),
         ] {
             let log = Arc::new(GuestLog::new(0, "main".into(), 1, 1 << 20));
-            let output = Output::new(log.clone());
+            let output = Output::new(log);
             for write in writes {
                 output.stderr().write(Bytes::from(*write)).expect("written");
             }
             output.finish();
-            assert_eq!(log.take_last_words(), words, "{writes:?}");
+            assert_eq!(output.take_last_words(), words, "{writes:?}");
         }
+    }
+
+    #[test]
+    fn the_last_words_are_kept_within_their_bound_and_forgotten() {
+        let output = Output::new(Arc::new(GuestLog::new(0, "main".into(), 1, 1024)));
+        let write = |line: String| output.stderr().write(line.into()).expect("written");
+        for n in 0..10_000 {
+            write(format!("line {n}\n"));
+        }
+        assert!(output.stderr.lock().last_words.len() <= LAST_WORDS_MAX_BYTES);
+        let words = output.take_last_words();
+        assert!(words.ends_with("line 9999"), "{words}");
+        assert_eq!(output.take_last_words(), "");
+        write("of an earlier call".into());
+        output.finish();
+        output.forget_last_words();
+        assert_eq!(output.take_last_words(), "");
     }
 
     #[test]
     fn a_line_without_end_is_bounded() {
         let log = Arc::new(GuestLog::new(0, "main".into(), 1, 1 << 20));
-        let output = Output::new(log.clone());
+        let output = Output::new(log);
         for _ in 0..100 {
             output
                 .stdout()
                 .write(Bytes::from(vec![b'x'; 4096]))
                 .expect("written");
-            assert!(output.stdout.buffer.lock().expect("lock").len() < MESSAGE_MAX_BYTES);
+            assert!(output.stdout.lock().partial.len() < MESSAGE_MAX_BYTES);
         }
         assert!(
             output
