@@ -27,6 +27,11 @@ pub mod transaction;
 pub use read::{Cursor, Entry, KeyRange, Order, ReadView, Versioned};
 pub use transaction::{Isolation, Transaction};
 
+/// The most operations of a batch or a transaction. Each takes memory beyond its bytes, and time of the writer.
+pub const BATCH_MAX_OPS: usize = 65_536;
+/// What an operation counts against `limits.batch` beside its key and value, in bytes: about what it takes in memory.
+pub const OP_OVERHEAD_BYTES: usize = 64;
+
 /// A failed operation, as a guest sees it: the codes are those of the WIT.
 pub type Error = GuestError;
 
@@ -165,7 +170,7 @@ impl ShardDb {
             .db
             .begin(isolation.into())
             .map_err(|error| db_error(&error))?;
-        Ok(Transaction::new(self.clone(), transaction))
+        Ok(Transaction::new(self.clone(), transaction, isolation))
     }
 
     /// Stores a value; an empty one is a value.
@@ -192,8 +197,8 @@ impl ShardDb {
     /// Applies all operations or none, with one seq. Later operations on a key win.
     ///
     /// # Errors
-    /// `invalid-argument` for no operations or a TTL of 0, `invalid-key`, `invalid-value`, `limit` for a batch over `limits.batch`,
-    /// `no-merge-operator`, or that the database has ended.
+    /// `invalid-argument` for no operations or a TTL of 0, `invalid-key`, `invalid-value`, `limit` for a batch over `limits.batch` or
+    /// of more than [`BATCH_MAX_OPS`] operations, `no-merge-operator`, or that the database has ended.
     pub async fn write(&self, ops: Vec<Op>) -> Result<u64, Error> {
         if ops.is_empty() {
             return Err(GuestError::new(
@@ -201,6 +206,7 @@ impl ShardDb {
                 "a batch needs at least one operation",
             ));
         }
+        check_ops(ops.len())?;
         let mut size = 0;
         for op in &ops {
             size += self.check(op)?;
@@ -227,7 +233,7 @@ impl ShardDb {
             .map(Option::unwrap_or_default)
     }
 
-    /// Checks one operation, and gives its size in bytes of key and value.
+    /// Checks one operation, and gives its size as [`Op::size`] does.
     fn check(&self, op: &Op) -> Result<usize, Error> {
         let (key, value) = match op {
             Op::Put { key, value, ttl_ms } => {
@@ -260,7 +266,7 @@ impl ShardDb {
                 format!("a value of {value} bytes is over limits.value ({limit} bytes)"),
             ));
         }
-        Ok(key.len() + value)
+        Ok(op.size())
     }
 
     /// Bounds what `append` lets grow; the only operator whose results are longer than its operands.
@@ -298,7 +304,9 @@ impl ShardDb {
         if size > limit {
             return Err(GuestError::new(
                 "limit",
-                format!("a batch of {size} bytes is over limits.batch ({limit} bytes)"),
+                format!(
+                    "a batch of {size} bytes ({OP_OVERHEAD_BYTES} for each operation among them) is over limits.batch ({limit} bytes)"
+                ),
             ));
         }
         Ok(())
@@ -386,6 +394,22 @@ impl ShardDb {
     }
 }
 
+/// Checks how many operations a batch or a transaction has.
+///
+/// # Errors
+/// `limit` for more than [`BATCH_MAX_OPS`].
+pub fn check_ops(ops: usize) -> Result<(), Error> {
+    if ops > BATCH_MAX_OPS {
+        return Err(GuestError::new(
+            "limit",
+            format!(
+                "{ops} operations are more than a batch or a transaction takes ({BATCH_MAX_OPS}); write in several"
+            ),
+        ));
+    }
+    Ok(())
+}
+
 /// Checks a key against `limits.key`. SlateDB panics on an empty key.
 ///
 /// # Errors
@@ -432,3 +456,6 @@ pub fn db_error(error: &slatedb::Error) -> Error {
 fn ttl(ttl_ms: Option<u64>) -> Ttl {
     ttl_ms.map_or(Ttl::Default, Ttl::ExpireAfterMillis)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -12,8 +12,8 @@ use super::{Error, check_key, db_error};
 use crate::clock;
 use crate::guest::{GuestError, Limits};
 
-/// Keys of one `get-many` that are read at once.
-const GET_MANY_CONCURRENCY: usize = 32;
+/// Keys of one `get-many` that are read at once; their values are held beside those that count against `limits.batch`.
+const GET_MANY_CONCURRENCY: usize = 8;
 /// What a scan reads ahead of its cursor, in bytes. SlateDB's own default is one 4 KiB block a request.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 /// The most entries of a page.
@@ -143,27 +143,47 @@ impl ReadView {
     /// The values of many keys, in their order; read concurrently.
     ///
     /// # Errors
-    /// `limit` for more keys than [`Limits::get_many`], else as [`ReadView::get`].
+    /// `limit` for more keys than [`Limits::get_many`] or more bytes of values than [`Limits::batch`], else as [`ReadView::get`].
     pub async fn get_many(&self, keys: &[Bytes]) -> Result<Vec<Option<Bytes>>, Error> {
-        let limit = self.limits.get_many;
-        if keys.len() > limit {
-            return Err(GuestError::new(
-                "limit",
-                format!(
-                    "{} keys are more than one get-many takes ({limit}); ask in several",
-                    keys.len()
-                ),
-            ));
-        }
+        self.check_keys(keys.len())?;
         // Not `map` with a closure: rustc cannot tell that such a stream is `Send` for callers that box it.
         let mut reads = Vec::with_capacity(keys.len());
         for key in keys {
             reads.push(self.get(key));
         }
-        stream::iter(reads)
-            .buffered(GET_MANY_CONCURRENCY)
-            .try_collect()
-            .await
+        let mut reads = stream::iter(reads).buffered(GET_MANY_CONCURRENCY);
+        let mut values = Vec::with_capacity(keys.len());
+        let (mut size, limit) = (0, self.limits.batch);
+        while let Some(value) = reads.try_next().await? {
+            size += value.as_ref().map_or(0, Bytes::len);
+            if size > limit {
+                return Err(GuestError::new(
+                    "limit",
+                    format!(
+                        "the values of these {} keys have more bytes together than one get-many gives (limits.batch, {limit} bytes); ask for fewer",
+                        keys.len()
+                    ),
+                ));
+            }
+            values.push(value.map(|value| own(&value)));
+            tokio::task::consume_budget().await;
+        }
+        Ok(values)
+    }
+
+    /// Checks how many keys a `get-many` has; before the work of making them ready.
+    ///
+    /// # Errors
+    /// `limit` for more keys than [`Limits::get_many`].
+    pub fn check_keys(&self, keys: usize) -> Result<(), Error> {
+        let limit = self.limits.get_many;
+        if keys > limit {
+            return Err(GuestError::new(
+                "limit",
+                format!("{keys} keys are more than one get-many takes ({limit}); ask in several"),
+            ));
+        }
+        Ok(())
     }
 
     /// Opens a cursor over a range, as it is now.
@@ -299,6 +319,14 @@ impl Cursor {
         Ok(page)
     }
 
+    /// Bytes of the entry that was read and did not fit on the last page.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held
+            .as_ref()
+            .map_or(0, |entry| entry.key.len() + entry.value.len())
+    }
+
     async fn pull(&mut self) -> Result<Option<Entry>, Error> {
         if let Some(entry) = self.held.take() {
             return Ok(Some(entry));
@@ -307,11 +335,13 @@ impl Cursor {
             return Ok(None);
         };
         loop {
+            // Rows in memory are read without waiting, and expired ones can be many: the others on this thread get their turn.
+            tokio::task::consume_budget().await;
             match iter.next().await {
                 Ok(Some(row)) if lives(&row) => {
                     return Ok(Some(Entry {
-                        key: row.key,
-                        value: row.value,
+                        key: own(&row.key),
+                        value: own(&row.value),
                     }));
                 }
                 Ok(Some(_)) => {}
@@ -326,6 +356,11 @@ impl Cursor {
             }
         }
     }
+}
+
+/// A copy. What SlateDB gives is a part of a block, and a small value among large ones would keep all of that in memory.
+fn own(bytes: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(bytes)
 }
 
 /// SlateDB drops expired rows at compaction only; readers have to look.

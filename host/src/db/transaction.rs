@@ -1,13 +1,16 @@
 //! A transaction: reads of the database as it was, its own writes on top, all or nothing.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use slatedb::config::{MergeOptions, PutOptions};
 use slatedb::{DbTransaction, IsolationLevel};
 
-use super::{Error, Op, ReadView, ShardDb, Writing, db_error, ttl};
+use super::{
+    Error, KeyRange, OP_OVERHEAD_BYTES, Op, ReadView, ShardDb, Writing, check_key, check_ops,
+    db_error, ttl,
+};
 use crate::clock;
 use crate::guest::GuestError;
 
@@ -34,15 +37,25 @@ impl From<Isolation> for IsolationLevel {
 pub struct Transaction {
     db: Arc<ShardDb>,
     reads: Reads,
+    isolation: Isolation,
     begun: Instant,
     size: usize,
+    ops: usize,
     /// Merges, kept only where the operator lets values grow: they are bounded at the commit.
     merges: Vec<Op>,
 }
 
-/// What a transaction and the cursors over it share; empty once the transaction is over.
+/// What a transaction and the cursors over it share.
 #[derive(Clone)]
-pub(super) struct Reads(Arc<std::sync::Mutex<Option<Arc<DbTransaction>>>>);
+pub(super) struct Reads(Arc<std::sync::Mutex<Slot>>);
+
+enum Slot {
+    Open(Arc<DbTransaction>),
+    /// It was committed, or failed to.
+    Over,
+    /// It was ended for its age, which is this limit.
+    TooOld(Duration),
+}
 
 impl Reads {
     pub(super) fn get(&self) -> Result<Arc<DbTransaction>, Error> {
@@ -50,27 +63,46 @@ impl Reads {
             .0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        guard
-            .clone()
-            .ok_or_else(|| GuestError::new("closed", "the transaction is over; begin another"))
+        match &*guard {
+            Slot::Open(transaction) => Ok(transaction.clone()),
+            Slot::Over => Err(GuestError::new(
+                "closed",
+                "the transaction is over; begin another",
+            )),
+            Slot::TooOld(limit) => Err(GuestError::new(
+                "limit",
+                format!("the transaction is older than limits.transaction_age ({limit:?})"),
+            )),
+        }
     }
 
-    fn take(&self) -> Option<Arc<DbTransaction>> {
-        self.0
+    /// Ends an open transaction.
+    fn take(&self, then: Slot) -> Option<Arc<DbTransaction>> {
+        let mut guard = self
+            .0
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*guard {
+            Slot::Open(_) => match std::mem::replace(&mut *guard, then) {
+                Slot::Open(transaction) => Some(transaction),
+                Slot::Over | Slot::TooOld(_) => None,
+            },
+            Slot::Over | Slot::TooOld(_) => None,
+        }
     }
 }
 
 impl Transaction {
-    pub(super) fn new(db: Arc<ShardDb>, transaction: DbTransaction) -> Self {
-        let reads = Reads(Arc::new(std::sync::Mutex::new(Some(Arc::new(transaction)))));
+    pub(super) fn new(db: Arc<ShardDb>, transaction: DbTransaction, isolation: Isolation) -> Self {
+        let slot = Slot::Open(Arc::new(transaction));
+        let reads = Reads(Arc::new(std::sync::Mutex::new(slot)));
         Self {
             db,
             reads,
+            isolation,
             begun: clock::now(),
             size: 0,
+            ops: 0,
             merges: Vec::new(),
         }
     }
@@ -87,15 +119,70 @@ impl Transaction {
         ))
     }
 
+    /// Bytes of the writes so far, as [`Op::size`] counts them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// When it began.
+    #[must_use]
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Ends it when it is too old at `now`: it holds nothing from then on, and its uses fail with `limit`.
+    pub fn expire(&self, now: Instant) -> bool {
+        let limit = self.db.limits.transaction_age;
+        let old = now.saturating_duration_since(self.begun) > limit;
+        if old {
+            self.reads.take(Slot::TooOld(limit));
+        }
+        old
+    }
+
+    /// Bytes that the database keeps for as long as the transaction is open when it reads these keys: a serializable one remembers
+    /// what it read.
+    ///
+    /// # Errors
+    /// `invalid-key`.
+    pub fn cost_of_keys<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<usize, Error> {
+        let mut cost = 0;
+        if self.isolation == Isolation::Serializable {
+            for key in keys {
+                check_key(key, &self.db.limits)?;
+                cost += key.len() + OP_OVERHEAD_BYTES;
+            }
+        }
+        Ok(cost)
+    }
+
+    /// As [`Transaction::cost_of_keys`], for a scan. A bound that is too long is left to the scan to refuse.
+    #[must_use]
+    pub fn cost_of_range(&self, range: &KeyRange) -> usize {
+        if self.isolation != Isolation::Serializable {
+            return 0;
+        }
+        let bounds = match range {
+            KeyRange::Between { start, end } => {
+                start.as_ref().map_or(0, Bytes::len) + end.as_ref().map_or(0, Bytes::len)
+            }
+            KeyRange::Prefix(prefix) => 2 * prefix.len(),
+        };
+        bounds.min(2 * self.db.limits.key) + OP_OVERHEAD_BYTES
+    }
+
     /// Adds a write.
     ///
     /// # Errors
-    /// As [`ShardDb::write`]; `closed` when the transaction is over, `limit` when it is too old or too large.
+    /// As [`ShardDb::write`]; `closed` when the transaction is over, `limit` when it is too old, too large, or has too many writes.
     pub fn write(&mut self, op: Op) -> Result<(), Error> {
         let transaction = self.open()?;
-        let size = self.size + self.db.check(&op)?;
-        self.db.check_batch(size)?;
-        self.size = size;
+        self.size = self.check(&op)?;
+        self.ops += 1;
         if matches!(op, Op::Merge { .. }) && self.db.merge_operator.as_deref() == Some("append") {
             self.merges.push(op.clone());
         }
@@ -111,6 +198,18 @@ impl Transaction {
         .map_err(|error| db_error(&error))
     }
 
+    /// Checks a write, and gives the size of all with it.
+    ///
+    /// # Errors
+    /// As [`Transaction::write`].
+    pub fn check(&self, op: &Op) -> Result<usize, Error> {
+        self.open()?;
+        let size = self.size + self.db.check(op)?;
+        self.db.check_batch(size)?;
+        check_ops(self.ops + 1)?;
+        Ok(size)
+    }
+
     /// Applies the writes. None when there are none. The transaction is over either way.
     ///
     /// # Errors
@@ -123,19 +222,15 @@ impl Transaction {
             let (view, limit) = (self.view()?, self.db.limits.value);
             let size = view.get(&key).await?.map_or(0, |value| value.len());
             if size > limit {
-                self.reads.take();
+                self.reads.take(Slot::Over);
                 let message = format!(
                     "the value would grow to {size} bytes, over limits.value ({limit} bytes); nothing was written"
                 );
                 return Err(GuestError::new("invalid-value", message));
             }
         }
-        let Some(transaction) = self.reads.take() else {
-            return Err(GuestError::new(
-                "closed",
-                "the transaction is over; begin another",
-            ));
-        };
+        let transaction = self.open()?;
+        self.reads.take(Slot::Over);
         // A read in progress holds the transaction; a guest runs one thing at a time, so none is.
         let transaction = Arc::try_unwrap(transaction).map_err(|_| {
             GuestError::new(
@@ -155,20 +250,23 @@ impl Transaction {
     }
 
     fn open(&self) -> Result<Arc<DbTransaction>, Error> {
-        let transaction = self.reads.get()?;
-        let limit = self.db.limits.transaction_age;
-        if clock::now().saturating_duration_since(self.begun) > limit {
-            self.reads.take();
-            return Err(GuestError::new(
-                "limit",
-                format!("the transaction is older than limits.transaction_age ({limit:?})"),
-            ));
-        }
-        Ok(transaction)
+        self.expire(clock::now());
+        self.reads.get()
     }
 }
 
 impl Op {
+    /// What it counts against `limits.batch`: the bytes of its key and value, and [`OP_OVERHEAD_BYTES`].
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let bytes = match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Remove { key } => key.len(),
+            Self::Merge { key, operand } => key.len() + operand.len(),
+        };
+        bytes + OP_OVERHEAD_BYTES
+    }
+
     /// A put without a TTL.
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self::Put {

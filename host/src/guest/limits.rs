@@ -23,7 +23,8 @@ pub struct Limits {
     pub key: usize,
     /// Bytes of a value.
     pub value: usize,
-    /// Bytes of keys and values of a batch or a transaction.
+    /// Bytes of keys and values of a batch or a transaction, with 64 for each operation; of the values of one `get-many`; and half of
+    /// what the open transactions and cursors of a call hold together.
     pub batch: usize,
     /// Keys of one `get-many`.
     pub get_many: usize,
@@ -33,7 +34,7 @@ pub struct Limits {
     pub transaction_age: Duration,
     /// Bytes of a scan's page.
     pub page: usize,
-    /// Bytes that a guest may log in a second.
+    /// Bytes that a guest may log in a second, with 128 for each line.
     pub log_bytes_per_second: u64,
     /// Bytes of a reply.
     pub reply: usize,

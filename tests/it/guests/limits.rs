@@ -5,7 +5,7 @@ use std::time::Duration;
 use quarry::call::CallErrorKind;
 use quarry::config::Config;
 
-use crate::support::guests::{self, ask, keys, refused};
+use crate::support::guests::{self, ask, keys, query, refused};
 use crate::support::native::{call, config};
 use crate::support::neighbour::Neighbour;
 use crate::support::store::within;
@@ -86,6 +86,18 @@ async fn every_refusal_names_its_limit_and_leaves_the_guest_as_it_is() {
             .await
             .unwrap_or_else(|error| panic!("{method}: {error}"));
     }
+    // Twice 1 MiB may be read at once, and no more.
+    let one = "oversize\n";
+    ask(&cluster, &keys[0], "get-many", &one.repeat(2)).await;
+    let error = refused(&cluster, &keys[0], "get-many", &one.repeat(3)).await;
+    assert!(
+        error.code == "limit" && error.message.contains("limits.batch, 2097152 bytes"),
+        "{error}"
+    );
+    let error = query(&cluster, &keys[0], "get-many", &one.repeat(3))
+        .await
+        .expect_err("over");
+    assert_eq!(error.code, "limit", "{error}");
     assert_eq!(
         ask(&cluster, &keys[0], "put", "")
             .await
@@ -113,7 +125,7 @@ async fn a_batch_over_its_limit_writes_nothing() {
     assert!(
         error
             .message
-            .contains("a batch of 47185923 bytes is over limits.batch (41943040 bytes)"),
+            .contains("a batch of 47186115 bytes (64 for each operation among them) is over limits.batch (41943040 bytes)"),
         "{error}"
     );
     assert_eq!(ask(&cluster, "a", "get-many", "a\nb\nc").await, "-\n-\n-");

@@ -19,6 +19,9 @@ const GROWTH: u64 = 100;
 /// By how much it may grow meanwhile, in MiB: a guest's memory for the call and one for a query, and a copy of the largest reply.
 const PEAK: u64 = 2 * GUEST + GROWTH;
 
+/// 24 values of 16 MB, of one key.
+const LARGE_VALUES: &str = "oversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\noversize\n";
+
 /// What a guest does, how often; each as a call, and as a query where it writes nothing.
 const CASES: &[(&str, &str, usize)] = &[
     ("allocate", "", 12),
@@ -33,6 +36,7 @@ const CASES: &[(&str, &str, usize)] = &[
     ("leak-transactions", "60", 150),
     ("oversize-value", "20000000", 6),
     ("get-many", "repeat 1000", 60),
+    ("get-many", LARGE_VALUES, 6),
 ];
 
 #[test]
@@ -67,6 +71,7 @@ async fn alone() {
     let cluster = guests::start(config, "misbehave").await;
     let keys = keys(&cluster);
     let neighbour = Neighbour::of(&cluster, &keys[1]);
+    ask(&cluster, &keys[0], "oversize-value", "16000000").await;
     // Whatever is taken once and for all is taken now.
     for (method, payload, _) in CASES {
         misbehave(&cluster, &keys[0], method, payload).await;

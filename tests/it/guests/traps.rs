@@ -137,6 +137,17 @@ async fn check(config: Config, cases: &[Case]) {
     cluster.stop().await;
 }
 
+/// The message of a trap has what the guest wrote last, in that call only.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_earlier_calls_wrote_is_no_part_of_a_trap() {
+    let cluster = guests::start(tight(), "misbehave").await;
+    ask(&cluster, "a", "stderr", "a secret of another caller").await;
+    let error = refused(&cluster, "a", "abort", "").await;
+    assert!(error.message.contains("unreachable"), "{error}");
+    assert!(!error.message.contains("secret"), "{error}");
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_written_before_the_end_stays() {
     let cluster = guests::start(tight(), "misbehave").await;

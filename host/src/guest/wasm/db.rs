@@ -3,6 +3,8 @@
 //! Keys and values come in as vectors of their own and go on as [`Bytes`] without a copy. A value that is read is copied once, out
 //! of SlateDB's block or memtable.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use wasmtime::component::Resource;
 
@@ -12,7 +14,7 @@ use super::bindings::db::{
 };
 use super::bindings::types::Error;
 use super::state::State;
-use crate::db::{self, Cursor, Isolation, ReadView, Transaction};
+use crate::db::{self, Cursor, Isolation, ReadView, ShardDb, Transaction};
 
 type Seq = u64;
 type Values = Vec<Option<Vec<u8>>>;
@@ -37,7 +39,7 @@ impl Host for State {
     }
 
     async fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<Seq, Error> {
-        Ok(self.data.db()?.put(key.into(), value.into()).await?)
+        Ok(self.writes()?.put(key.into(), value.into()).await?)
     }
 
     async fn put_for(&mut self, key: Vec<u8>, value: Vec<u8>, ttl_ms: u64) -> Result<Seq, Error> {
@@ -46,11 +48,11 @@ impl Host for State {
             value: value.into(),
             ttl_ms: Some(ttl_ms),
         };
-        Ok(self.data.db()?.write(vec![op]).await?)
+        Ok(self.writes()?.write(vec![op]).await?)
     }
 
     async fn remove(&mut self, key: Vec<u8>) -> Result<Seq, Error> {
-        Ok(self.data.db()?.remove(key.into()).await?)
+        Ok(self.writes()?.remove(key.into()).await?)
     }
 
     async fn merge(&mut self, key: Vec<u8>, operand: Vec<u8>) -> Result<Seq, Error> {
@@ -58,11 +60,12 @@ impl Host for State {
             key: key.into(),
             operand: operand.into(),
         };
-        Ok(self.data.db()?.write(vec![op]).await?)
+        Ok(self.writes()?.write(vec![op]).await?)
     }
 
     async fn write(&mut self, ops: Vec<Op>) -> Result<Seq, Error> {
-        let db = self.data.db()?;
+        db::check_ops(ops.len())?;
+        let db = self.writes()?;
         Ok(db.write(ops.into_iter().map(Into::into).collect()).await?)
     }
 
@@ -97,9 +100,9 @@ impl Host for State {
             IsolationLevel::SnapshotIsolation => Isolation::Snapshot,
             IsolationLevel::Serializable => Isolation::Serializable,
         };
-        let db = self.data.db()?;
+        self.data.db()?;
         self.resources.check_room()?;
-        let transaction = db.begin(isolation)?;
+        let transaction = self.data.db()?.begin(isolation)?;
         Ok(Resource::new_own(
             self.resources.add_transaction(transaction),
         ))
@@ -108,7 +111,7 @@ impl Host for State {
 
 impl HostCursor for State {
     async fn next(&mut self, cursor: Resource<Cursor>, max: u32) -> Result<Vec<Entry>, Error> {
-        let page = self.resources.cursor(cursor.rep())?.next(max).await?;
+        let page = self.resources.page(cursor.rep(), max).await?;
         Ok(page
             .into_iter()
             .map(|entry| Entry {
@@ -191,11 +194,8 @@ impl HostTransaction for State {
         transaction: Resource<Transaction>,
         key: Vec<u8>,
     ) -> Result<Option<Vec<u8>>, Error> {
-        get(
-            &self.resources.transaction(transaction.rep())?.view()?,
-            &key,
-        )
-        .await
+        let view = self.resources.read_keys(transaction.rep(), [&*key])?;
+        get(&view, &key).await
     }
 
     async fn get_many(
@@ -203,11 +203,11 @@ impl HostTransaction for State {
         transaction: Resource<Transaction>,
         keys: Vec<Vec<u8>>,
     ) -> Result<Values, Error> {
-        get_many(
-            &self.resources.transaction(transaction.rep())?.view()?,
-            keys,
-        )
-        .await
+        self.data.reads.check_keys(keys.len())?;
+        let view = self
+            .resources
+            .read_keys(transaction.rep(), keys.iter().map(|key| &**key))?;
+        get_many(&view, keys).await
     }
 
     fn put(
@@ -221,7 +221,7 @@ impl HostTransaction for State {
             value: value.into(),
             ttl_ms: None,
         };
-        Ok(self.resources.transaction(transaction.rep())?.write(op)?)
+        Ok(self.resources.write(transaction.rep(), op)?)
     }
 
     fn put_for(
@@ -236,14 +236,12 @@ impl HostTransaction for State {
             value: value.into(),
             ttl_ms: Some(ttl_ms),
         };
-        Ok(self.resources.transaction(transaction.rep())?.write(op)?)
+        Ok(self.resources.write(transaction.rep(), op)?)
     }
 
     fn remove(&mut self, transaction: Resource<Transaction>, key: Vec<u8>) -> Result<(), Error> {
-        Ok(self
-            .resources
-            .transaction(transaction.rep())?
-            .write(db::Op::Remove { key: key.into() })?)
+        let op = db::Op::Remove { key: key.into() };
+        Ok(self.resources.write(transaction.rep(), op)?)
     }
 
     fn merge(
@@ -256,7 +254,7 @@ impl HostTransaction for State {
             key: key.into(),
             operand: operand.into(),
         };
-        Ok(self.resources.transaction(transaction.rep())?.write(op)?)
+        Ok(self.resources.write(transaction.rep(), op)?)
     }
 
     async fn scan(
@@ -284,11 +282,7 @@ impl HostTransaction for State {
     }
 
     async fn commit(&mut self, transaction: Resource<Transaction>) -> Result<Option<Seq>, Error> {
-        Ok(self
-            .resources
-            .transaction(transaction.rep())?
-            .commit()
-            .await?)
+        Ok(self.resources.commit(transaction.rep()).await?)
     }
 
     fn drop(&mut self, transaction: Resource<Transaction>) -> wasmtime::Result<()> {
@@ -298,20 +292,20 @@ impl HostTransaction for State {
 }
 
 impl State {
+    /// The database, for writing. An open transaction keeps every later write in memory, so old ones end first.
+    fn writes(&mut self) -> Result<&Arc<ShardDb>, Error> {
+        self.resources.sweep();
+        Ok(self.data.db()?)
+    }
+
     async fn scan_transaction(
         &mut self,
         handle: u32,
         range: db::KeyRange,
         order: Order,
     ) -> Result<Resource<Cursor>, Error> {
-        self.resources.check_room()?;
-        let cursor = self
-            .resources
-            .transaction(handle)?
-            .view()?
-            .scan(&range, order.into())
-            .await?;
-        Ok(Resource::new_own(self.resources.add_cursor(cursor)))
+        let cursor = self.resources.scan(handle, &range, order.into()).await?;
+        Ok(Resource::new_own(cursor))
     }
 }
 
@@ -320,6 +314,7 @@ async fn get(view: &ReadView, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
 }
 
 async fn get_many(view: &ReadView, keys: Vec<Vec<u8>>) -> Result<Values, Error> {
+    view.check_keys(keys.len())?;
     let keys: Vec<Bytes> = keys.into_iter().map(Into::into).collect();
     let values = view.get_many(&keys).await?;
     Ok(values

@@ -150,9 +150,7 @@ impl Running {
             ));
         }
         self.broken = true;
-        let state = self.store.data_mut();
-        state.call = call;
-        state.limiter.forget();
+        self.store.data_mut().begin_call(call);
         self.store.set_epoch_deadline(1);
         let outcome = self
             .watch

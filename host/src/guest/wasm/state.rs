@@ -129,6 +129,8 @@ impl State {
 
     fn new(place: Place, data: Data, limits: &Limits) -> Self {
         let output = Output::new(place.log.clone());
+        let mut wasi_table = ResourceTable::new();
+        wasi_table.set_max_capacity(WASI_RESOURCES_MAX);
         // No files, no network, no arguments, no environment: these are the builder's defaults, and nothing below adds to them.
         let wasi = WasiCtx::builder()
             .stdout(output.stdout())
@@ -142,12 +144,20 @@ impl State {
             place,
             data,
             call: CurrentCall::none(),
-            resources: Resources::new(limits.open_resources),
+            resources: Resources::new(limits),
             limiter: Limiter::new(limits.memory),
             output,
             wasi,
-            wasi_table: ResourceTable::new(),
+            wasi_table,
         }
+    }
+
+    /// Begins a call: what the last one left behind is no part of it.
+    pub(super) fn begin_call(&mut self, call: CurrentCall) {
+        self.call = call;
+        self.limiter.forget();
+        self.output.forget_last_words();
+        self.place.log.report();
     }
 
     /// Ends the call in progress: closes what it left open, and writes out what is left of its output.
@@ -242,10 +252,35 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 /// The most bytes of one request for random bytes, which the host has to make.
 const RANDOM_MAX_BYTES: u64 = 1 << 20;
 
+/// WASI resources (streams, pollables) that an instance may have; each takes memory of the host. One more ends the instance.
+const WASI_RESOURCES_MAX: usize = 1024;
+
 fn read_only() -> Error {
     GuestError::new("read-only", "a query cannot write; make it a call")
 }
 
 fn no_database() -> Error {
     GuestError::new("closed", "no database is open while options are checked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::Exports;
+
+    #[test]
+    fn wasi_resources_are_bounded() {
+        let info = ModuleInfo {
+            name: "main".into(),
+            revision: 1,
+            digest: "none".into(),
+            exports: Exports::default(),
+        };
+        let mut state = State::for_validation(&info, "{}", &Arc::default());
+        let table = state.ctx().table;
+        for _ in 0..WASI_RESOURCES_MAX {
+            table.push(()).expect("room");
+        }
+        assert!(table.push(()).is_err());
+    }
 }
