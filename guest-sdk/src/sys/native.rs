@@ -48,8 +48,7 @@ pub(crate) fn get_versioned(key: &[u8]) -> Result<Option<Stored>> {
 pub(crate) fn get_many(keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
     database(|world| {
         let view = world.view()?;
-        world.check_keys(keys)?;
-        keys.iter().map(|key| read(world, key, view)).collect()
+        read_many(world, keys, view)
     })
 }
 
@@ -87,6 +86,7 @@ pub(crate) fn write(ops: Vec<Op>) -> Result<Seq> {
                 "a batch needs at least one operation",
             ));
         }
+        world.check_ops(ops.len())?;
         let mut stage = Stage::default();
         for op in &ops {
             let (value, ttl_ms) = match op.kind {
@@ -110,6 +110,7 @@ pub(crate) fn write(ops: Vec<Op>) -> Result<Seq> {
                 &write,
                 existing,
                 world.settings.merge_operator,
+                world.settings.limits.value,
                 world.now_ms,
             )?;
         }
@@ -202,10 +203,7 @@ impl Snapshot {
     }
 
     pub(crate) fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.database(|world| {
-            world.check_keys(keys)?;
-            keys.iter().map(|key| read(world, key, self.view)).collect()
-        })
+        self.database(|world| read_many(world, keys, self.view))
     }
 
     pub(crate) fn scan(
@@ -234,7 +232,7 @@ pub(crate) fn begin(isolation: Isolation) -> Result<Transaction> {
     database(|world| {
         world.check_writable()?;
         Ok(Transaction {
-            held: world.hold()?,
+            held: RefCell::new(world.hold()?),
             state: RefCell::new(TransactionState::new(world, isolation)),
         })
     })
@@ -242,21 +240,30 @@ pub(crate) fn begin(isolation: Isolation) -> Result<Transaction> {
 
 #[derive(Debug)]
 pub(crate) struct Transaction {
-    held: Held,
+    held: RefCell<Held>,
     state: RefCell<TransactionState>,
 }
 
 impl Transaction {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.database(|world, state| {
+        self.database(|world, held, state| {
             world.check_key(key)?;
+            state.charge_reads(world, held, &[key.to_vec()])?;
             Ok(state.get(world, key))
         })
     }
 
     pub(crate) fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.database(|world, _| world.check_keys(keys))?;
-        keys.iter().map(|key| self.get(key)).collect()
+        self.database(|world, held, state| {
+            world.check_keys(keys)?;
+            for key in keys {
+                world.check_key(key)?;
+            }
+            state.charge_reads(world, held, keys)?;
+            let values: Vec<_> = keys.iter().map(|key| state.get(world, key)).collect();
+            world.check_values(&values)?;
+            Ok(values)
+        })
     }
 
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -289,25 +296,33 @@ impl Transaction {
     }
 
     pub(crate) fn commit(&self) -> Result<Option<Seq>> {
-        self.database(|world, state| state.commit(world))
+        self.database(|world, held, state| {
+            let outcome = state.commit(world);
+            world.discharge(held);
+            outcome
+        })
     }
 
     fn write(&self, kind: OpKind, key: &[u8], value: &[u8], ttl_ms: Option<u64>) -> Result<()> {
-        self.database(|world, state| {
+        self.database(|world, held, state| {
             let write = Write {
                 kind,
                 key,
                 value,
                 expires_at_ms: world.expiry(ttl_ms),
             };
-            state.write(world, &write, ttl_ms)
+            state.write(world, held, &write, ttl_ms)
         })
     }
 
     fn scan_span(&self, span: Span, order: Order) -> Result<Cursor> {
-        self.database(|world, state| {
+        self.database(|world, held, state| {
             span.check(world)?;
-            let held = world.hold()?;
+            state.charge_range(world, held, &span)?;
+            // It shows the transaction's writes, and so keeps them.
+            world.check_bytes(state.size())?;
+            let mut held = world.hold()?;
+            world.charge(&mut held, state.size())?;
             let found = state.scan(world, span);
             Ok(Cursor {
                 held,
@@ -318,16 +333,27 @@ impl Transaction {
 
     fn database<T>(
         &self,
-        body: impl FnOnce(&mut World, &mut TransactionState) -> Result<T>,
+        body: impl FnOnce(&mut World, &mut Held, &mut TransactionState) -> Result<T>,
     ) -> Result<T> {
         database(|world| {
             world.check_writable()?;
-            self.held.check_open(world)?;
+            let mut held = self.held.borrow_mut();
+            held.check_open(world)?;
             let mut state = self.state.borrow_mut();
             state.check_open(world)?;
-            body(world, &mut state)
+            body(world, &mut held, &mut state)
         })
     }
+}
+
+fn read_many(world: &World, keys: &[Vec<u8>], view: u64) -> Result<Vec<Option<Vec<u8>>>> {
+    world.check_keys(keys)?;
+    let values = keys
+        .iter()
+        .map(|key| read(world, key, view))
+        .collect::<Result<Vec<_>>>()?;
+    world.check_values(&values)?;
+    Ok(values)
 }
 
 fn read(world: &World, key: &[u8], view: u64) -> Result<Option<Vec<u8>>> {

@@ -9,7 +9,8 @@ pub struct Limits {
     pub key: usize,
     /// Bytes of a value.
     pub value: usize,
-    /// Bytes of keys and values of a batch or a transaction.
+    /// Bytes of keys and values of a batch or a transaction, with 64 for each operation; of the values of one `get_many`; and half of
+    /// what the open transactions and cursors of a call hold together.
     pub batch: usize,
     /// Keys of one `get_many`.
     pub get_many: usize,

@@ -2,9 +2,6 @@
 
 use crate::error::{Error, Result};
 
-/// The longest result of `append`, in bytes.
-const MAX_APPENDED: usize = 16 << 20;
-
 /// A merge operator, as in the configuration `merge_operator`. Those for numbers take 8 bytes, little-endian (as `u64` and
 /// `i64` are [as values](crate::codec)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,33 +17,45 @@ pub enum MergeOperator {
     I64Max,
     /// `i64-min`: keeps the smaller.
     I64Min,
-    /// `append`: joins the operand's bytes to the end, up to 16 MiB in all.
+    /// `append`: joins the operand's bytes to the end, up to `limits.value` in all.
     Append,
 }
 
 impl MergeOperator {
-    /// Checks an operand, as the host does before the database sees it.
+    /// Checks an operand, as the host does before the database sees it. Its length is checked as that of any value.
     pub(crate) fn check_operand(self, operand: &[u8]) -> Result<()> {
         match self {
-            MergeOperator::Append if operand.len() <= MAX_APPENDED => Ok(()),
-            MergeOperator::Append => Err(Error::new("invalid-value", too_long(operand.len()))),
+            MergeOperator::Append => Ok(()),
             _ => number("operand", operand)
                 .map(drop)
                 .map_err(|why| Error::new("invalid-value", why)),
         }
     }
 
-    /// The value that comes of an operand that was checked. One that would grow over the limit fails with `invalid-value`.
-    pub(crate) fn merge(self, existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>> {
-        self.merged(existing, operand)
+    /// The value that comes of an operand that was checked. One that would grow over `limit` bytes fails with `invalid-value`.
+    pub(crate) fn merge(
+        self,
+        existing: Option<&[u8]>,
+        operand: &[u8],
+        limit: usize,
+    ) -> Result<Vec<u8>> {
+        self.merged(existing, operand, limit)
             .map_err(|why| Error::new("invalid-value", why))
     }
 
-    fn merged(self, existing: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+    fn merged(
+        self,
+        existing: Option<&[u8]>,
+        operand: &[u8],
+        limit: usize,
+    ) -> Result<Vec<u8>, String> {
         if self == MergeOperator::Append {
             let joined = [existing.unwrap_or_default(), operand].concat();
-            return if joined.len() > MAX_APPENDED {
-                Err(too_long(joined.len()))
+            return if joined.len() > limit {
+                let size = joined.len();
+                Err(format!(
+                    "the value would grow to {size} bytes, over limits.value ({limit} bytes)"
+                ))
             } else {
                 Ok(joined)
             };
@@ -82,10 +91,6 @@ fn number(what: &str, bytes: &[u8]) -> Result<[u8; 8], String> {
     })
 }
 
-fn too_long(length: usize) -> String {
-    format!("the value would grow to {length} bytes, over limits.value ({MAX_APPENDED} bytes)")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +112,7 @@ mod tests {
             let merged = operator.merge(
                 existing.as_ref().map(|bytes| &bytes[..]),
                 &i64::to_le_bytes(operand),
+                8,
             );
             assert_eq!(
                 merged,
@@ -119,20 +125,10 @@ mod tests {
     #[test]
     fn append_joins_up_to_its_limit() {
         let append = MergeOperator::Append;
-        assert_eq!(append.merge(Some(b"ab"), b"c"), Ok(b"abc".to_vec()));
-        let full = vec![0; MAX_APPENDED];
-        assert_eq!(append.check_operand(&full), Ok(()));
-        assert_eq!(
-            append.merge(Some(b"a"), &full).unwrap_err().code(),
-            "invalid-value"
-        );
-        assert_eq!(
-            append
-                .check_operand(&[&full[..], b"a"].concat())
-                .unwrap_err()
-                .code(),
-            "invalid-value"
-        );
+        assert_eq!(append.merge(Some(b"ab"), b"c", 3), Ok(b"abc".to_vec()));
+        let error = append.merge(Some(b"ab"), b"c", 2).unwrap_err();
+        assert_eq!(error.code(), "invalid-value");
+        assert!(error.to_string().contains("limits.value (2 bytes)"));
     }
 
     #[test]
@@ -141,7 +137,7 @@ mod tests {
         assert_eq!(add.check_operand(b"1").unwrap_err().code(), "invalid-value");
         let seven = 7_u64.to_le_bytes();
         assert_eq!(
-            add.merge(Some(b"1"), &seven),
+            add.merge(Some(b"1"), &seven, 8),
             Ok(seven.to_vec()),
             "a value that is no number counts as none"
         );

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::world::OP_OVERHEAD_BYTES;
 use super::{MergeOperator, World};
 use crate::db::Entry;
 use crate::error::{Error, Result};
@@ -140,17 +141,20 @@ pub(crate) struct Write<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
     pub(crate) changes: BTreeMap<Vec<u8>, Change>,
-    /// Keys and values handed in so far.
+    /// Keys and values handed in so far, and 64 for each operation.
     pub(crate) bytes: usize,
+    /// Operations handed in so far.
+    pub(crate) ops: usize,
 }
 
 impl Stage {
-    /// Adds an operation. `existing` is the key's value below the stage, for a merge.
+    /// Adds an operation. `existing` is the key's value below the stage, for a merge, and `limit` bounds what comes of it.
     pub(crate) fn add(
         &mut self,
         write: &Write<'_>,
         existing: Option<&[u8]>,
         operator: Option<MergeOperator>,
+        limit: usize,
         now_ms: i64,
     ) -> Result<()> {
         let Write {
@@ -174,12 +178,13 @@ impl Stage {
                     None => existing,
                 };
                 Change::Put {
-                    value: operator.merge(existing, value)?,
+                    value: operator.merge(existing, value, limit)?,
                     expires_at_ms: None,
                 }
             }
         };
-        self.bytes += key.len() + value.len();
+        self.bytes += key.len() + value.len() + OP_OVERHEAD_BYTES;
+        self.ops += 1;
         self.changes.insert(key.to_vec(), change);
         Ok(())
     }
@@ -208,6 +213,11 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// Bytes of its bounds.
+    pub(crate) fn size(&self) -> usize {
+        self.start.len() + self.end.as_ref().map_or(0, Vec::len)
+    }
+
     pub(crate) fn new(start: Option<Vec<u8>>, end: Option<Vec<u8>>) -> Self {
         let start = start.unwrap_or_default();
         // A range that ends before it starts is empty; a map would panic.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::world::World;
+use super::world::{Held, OP_OVERHEAD_BYTES, World};
 use super::{Span, Stage, Write};
 use crate::db::{Isolation, Seq};
 use crate::error::{Error, Result};
@@ -49,6 +49,38 @@ impl TransactionState {
         }
     }
 
+    /// Counts keys that are about to be read: a serializable transaction remembers them.
+    pub(crate) fn charge_reads(
+        &self,
+        world: &mut World,
+        held: &mut Held,
+        keys: &[Vec<u8>],
+    ) -> Result<()> {
+        if self.isolation != Isolation::Serializable {
+            return Ok(());
+        }
+        let bytes = keys.iter().map(|key| key.len() + OP_OVERHEAD_BYTES).sum();
+        world.charge(held, bytes)
+    }
+
+    /// As [`TransactionState::charge_reads`], for a scan.
+    pub(crate) fn charge_range(
+        &self,
+        world: &mut World,
+        held: &mut Held,
+        span: &Span,
+    ) -> Result<()> {
+        if self.isolation != Isolation::Serializable {
+            return Ok(());
+        }
+        world.charge(held, span.size() + OP_OVERHEAD_BYTES)
+    }
+
+    /// Bytes of the writes so far.
+    pub(crate) fn size(&self) -> usize {
+        self.stage.bytes
+    }
+
     pub(crate) fn get(&mut self, world: &World, key: &[u8]) -> Option<Vec<u8>> {
         if let Some(change) = self.stage.changes.get(key) {
             return change.live(world.now_ms).map(<[u8]>::to_vec);
@@ -69,15 +101,23 @@ impl TransactionState {
 
     pub(crate) fn write(
         &mut self,
-        world: &World,
+        world: &mut World,
+        held: &mut Held,
         write: &Write<'_>,
         ttl_ms: Option<u64>,
     ) -> Result<()> {
         let size = world.check_write(write, ttl_ms)?;
         world.check_batch(self.stage.bytes + size)?;
+        world.check_ops(self.stage.ops + 1)?;
+        world.charge(held, size)?;
         let existing = world.store.get(write.key, self.view, world.now_ms);
-        self.stage
-            .add(write, existing, world.settings.merge_operator, world.now_ms)
+        self.stage.add(
+            write,
+            existing,
+            world.settings.merge_operator,
+            world.settings.limits.value,
+            world.now_ms,
+        )
     }
 
     /// Applies the writes unless another write came between. The transaction is over either way.

@@ -16,6 +16,10 @@ use crate::sys::OpKind;
 
 /// 2026-01-01T00:00:00Z, in milliseconds.
 const FIRST_MOMENT_MS: i64 = 1_767_225_600_000;
+/// The most operations of a batch or a transaction.
+pub(crate) const BATCH_MAX_OPS: usize = 65_536;
+/// What an operation, or a key that a serializable transaction read, counts beside its bytes.
+pub(crate) const OP_OVERHEAD_BYTES: usize = 64;
 /// How long a caller waits unless it says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -71,6 +75,8 @@ pub(crate) struct Scope {
     id: u64,
     kind: ScopeKind,
     open: usize,
+    /// What the open transactions and cursors hold, in bytes.
+    bytes: usize,
     deadline_at_ms: Option<i64>,
     headers: Vec<(String, String)>,
     last_write: Option<Seq>,
@@ -236,7 +242,34 @@ impl World {
         self.scope.open += 1;
         Ok(Held {
             scope: self.scope.id,
+            bytes: 0,
         })
+    }
+
+    /// Counts more bytes as held by something open, within twice `limits.batch` for all together.
+    pub(crate) fn charge(&mut self, held: &mut Held, bytes: usize) -> Result<()> {
+        self.check_bytes(bytes)?;
+        self.scope.bytes += bytes;
+        held.bytes += bytes;
+        Ok(())
+    }
+
+    /// Checks that so many more bytes may be held.
+    pub(crate) fn check_bytes(&self, bytes: usize) -> Result<()> {
+        let limit = self.settings.limits.batch.saturating_mul(2);
+        let size = self.scope.bytes + bytes;
+        if size > limit {
+            let why = format!(
+                "the transactions and cursors that are open in this call would hold {size} bytes, over twice limits.batch ({limit} bytes); commit or drop some first"
+            );
+            return Err(Error::new("limit", why));
+        }
+        Ok(())
+    }
+
+    /// Counts something open as holding nothing any more.
+    pub(crate) fn discharge(&mut self, held: &mut Held) {
+        self.scope.bytes -= std::mem::take(&mut held.bytes);
     }
 
     // The database.
@@ -287,7 +320,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks an operation on a key, and gives its size in bytes of key and value.
+    /// Checks an operation on a key, and gives its size: key, value, and 64 bytes.
     pub(crate) fn check_write(&self, write: &Write<'_>, ttl_ms: Option<u64>) -> Result<usize> {
         if ttl_ms == Some(0) {
             let why = "a TTL is at least 1 ms; remove the key instead";
@@ -306,13 +339,26 @@ impl World {
             let why = format!("a value of {size} bytes is over limits.value ({limit} bytes)");
             return Err(Error::new("invalid-value", why));
         }
-        Ok(write.key.len() + size)
+        Ok(write.key.len() + size + OP_OVERHEAD_BYTES)
+    }
+
+    /// Checks how many operations a batch or a transaction has.
+    pub(crate) fn check_ops(&self, ops: usize) -> Result<()> {
+        if ops > BATCH_MAX_OPS {
+            let why = format!(
+                "{ops} operations are more than a batch or a transaction takes ({BATCH_MAX_OPS}); write in several"
+            );
+            return Err(Error::new("limit", why));
+        }
+        Ok(())
     }
 
     pub(crate) fn check_batch(&self, size: usize) -> Result<()> {
         let limit = self.settings.limits.batch;
         if size > limit {
-            let why = format!("a batch of {size} bytes is over limits.batch ({limit} bytes)");
+            let why = format!(
+                "a batch of {size} bytes ({OP_OVERHEAD_BYTES} for each operation among them) is over limits.batch ({limit} bytes)"
+            );
             return Err(Error::new("limit", why));
         }
         Ok(())
@@ -324,6 +370,20 @@ impl World {
             let why = format!(
                 "{} keys are more than one get-many takes ({limit}); ask in several",
                 keys.len()
+            );
+            return Err(Error::new("limit", why));
+        }
+        Ok(())
+    }
+
+    /// Checks what a `get_many` found.
+    pub(crate) fn check_values(&self, values: &[Option<Vec<u8>>]) -> Result<()> {
+        let limit = self.settings.limits.batch;
+        let size: usize = values.iter().flatten().map(Vec::len).sum();
+        if size > limit {
+            let why = format!(
+                "the values of these {} keys have more bytes together than one get-many gives (limits.batch, {limit} bytes); ask for fewer",
+                values.len()
             );
             return Err(Error::new("limit", why));
         }
@@ -399,6 +459,7 @@ impl World {
 #[derive(Debug)]
 pub(crate) struct Held {
     scope: u64,
+    bytes: usize,
 }
 
 impl Held {
@@ -419,6 +480,7 @@ impl Drop for Held {
         with_world(|world| {
             if world.scope.id == self.scope {
                 world.scope.open -= 1;
+                world.scope.bytes -= self.bytes;
             }
         });
     }

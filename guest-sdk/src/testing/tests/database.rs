@@ -12,7 +12,7 @@ fn keys_values_and_batches_have_limits() {
     let limits = Limits {
         key: 8,
         value: 16,
-        batch: 40,
+        batch: 40 + 2 * 64,
         ..Limits::default()
     };
     let mut host = Host::builder().limits(limits).start::<NoGuest>().unwrap();
@@ -36,7 +36,107 @@ fn keys_values_and_batches_have_limits() {
         tx.put("a", [0u8; 16])?;
         tx.put("b", [0u8; 16])?;
         assert_eq!(code(tx.put("c", [0u8; 16])), "limit");
+        let mut many = db::Batch::new();
+        many.put("a", "").put("b", "").put("c", "");
+        assert_eq!(
+            code(many.write()),
+            "limit",
+            "operations count by themselves"
+        );
         assert_eq!(code(db::get_many::<Vec<u8>>(0..1_025u32)), "limit");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn values_of_many_keys_are_bounded_together() {
+    let limits = Limits {
+        value: 100,
+        batch: 300,
+        ..Limits::default()
+    };
+    let mut host = Host::builder().limits(limits).start::<NoGuest>().unwrap();
+    host.run(|| {
+        db::put("k", [0u8; 100])?;
+        db::get_many::<Vec<u8>>(["k"; 3])?;
+        assert_eq!(code(db::get_many::<Vec<u8>>(["k"; 4])), "limit");
+        let snapshot = db::snapshot()?;
+        assert_eq!(code(snapshot.get_many::<Vec<u8>>(["k"; 4])), "limit");
+        let tx = db::begin(Isolation::Snapshot)?;
+        assert_eq!(code(tx.get_many::<Vec<u8>>(["k"; 4])), "limit");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_batch_and_a_transaction_have_so_many_operations() {
+    Host::bare()
+        .run(|| {
+            let mut batch = db::Batch::new();
+            let tx = db::begin(Isolation::Snapshot)?;
+            for _ in 0..65_536 {
+                batch.remove("k");
+                tx.remove("k")?;
+            }
+            assert_eq!(code(tx.remove("k")), "limit");
+            batch.remove("k");
+            assert_eq!(code(batch.write()), "limit");
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn open_transactions_share_a_budget() {
+    let limits = Limits {
+        batch: 200,
+        ..Limits::default()
+    };
+    let mut host = Host::builder().limits(limits).start::<NoGuest>().unwrap();
+    host.run(|| {
+        let [first, second, third] = [
+            db::begin(Isolation::Snapshot)?,
+            db::begin(Isolation::Snapshot)?,
+            db::begin(Isolation::Serializable)?,
+        ];
+        first.put("a", [0u8; 135])?;
+        second.put("b", [0u8; 135])?;
+        assert_eq!(code(third.put("c", "")), "limit");
+        assert_eq!(code(third.get::<Vec<u8>>("c")), "limit");
+        assert_eq!(code(second.scan(.., Order::Ascending)), "limit");
+        first.commit()?;
+        third.get::<Vec<u8>>("c")?;
+        drop(third);
+        let cursor = second.scan(.., Order::Ascending)?;
+        let fourth = db::begin(Isolation::Snapshot)?;
+        assert_eq!(code(fourth.put("c", "")), "limit");
+        drop(cursor);
+        fourth.put("c", "")?;
+        Ok(())
+    })
+    .unwrap();
+    host.run(|| db::begin(Isolation::Snapshot)?.put("c", [0u8; 100]))
+        .unwrap();
+}
+
+#[test]
+fn append_is_bounded_as_any_value() {
+    let limits = Limits {
+        value: 3,
+        ..Limits::default()
+    };
+    let mut host = Host::builder()
+        .limits(limits)
+        .merge_operator(MergeOperator::Append)
+        .start::<NoGuest>()
+        .unwrap();
+    host.run(|| {
+        db::merge("k", "ab")?;
+        db::merge("k", "c")?;
+        assert_eq!(code(db::merge("k", "d")), "invalid-value");
+        assert_eq!(code(db::merge("other", "abcd")), "invalid-value");
         Ok(())
     })
     .unwrap();
