@@ -26,6 +26,8 @@ use crate::guest::{
     Failure, Instance, InstanceContext, Module, Request, ShardFlag, StopReason, Trap, TrapKind,
 };
 
+/// How much longer than its limits a start or an end may take.
+const START_GRACE: Duration = Duration::from_secs(5);
 /// Durable tags that a guest gets at once.
 const TAGS_MAX: usize = 1024;
 
@@ -69,7 +71,9 @@ pub struct Running {
     shard: u32,
     handle: Arc<ShardHandle>,
     stop: oneshot::Sender<StopReason>,
-    task: JoinHandle<()>,
+    /// None once it has ended by itself.
+    task: Option<JoinHandle<()>>,
+    queries: Arc<QueryPool>,
 }
 
 impl Running {
@@ -93,7 +97,7 @@ impl Running {
             options: start.options,
             db: start.db.clone(),
             gate: gate.clone(),
-            notifier: Arc::new(notifier),
+            notifier: Arc::new(notifier.next()),
             status: flag.clone(),
             log: Arc::new(GuestLog::new(
                 start.shard,
@@ -111,7 +115,6 @@ impl Running {
             start.module.clone(),
             context.clone(),
             start.query,
-            queue.clone(),
         ));
         let revision = Arc::new(AtomicU64::new(info.revision));
         let handle = Arc::new(ShardHandle {
@@ -131,6 +134,7 @@ impl Running {
             gate,
             module: start.module,
             context,
+            notifier,
             guest: Guest::Waiting(clock::now()),
             tags,
             traps: Ledger::new(limits.traps, limits.trap_window),
@@ -138,26 +142,38 @@ impl Running {
             born: clock::now(),
             slot: start.slot.clone(),
             revision,
-            queries,
+            queries: queries.clone(),
         };
         let task =
             start
                 .shard_thread
                 .spawn(shard.run(receive_calls, receive_control, stopped, started));
-        // An error means that the task has ended; whoever waits for its end learns why.
-        _ = first.await;
+        // An error means that the task has ended; whoever waits for its end learns why. A component is bounded by its limits; native
+        // logic may hang in its start, and must not keep the node from starting.
+        _ = tokio::time::timeout(limits.start_time * 2 + START_GRACE, first).await;
         start.slot.publish(handle.clone());
         Self {
             shard: start.shard,
             handle,
             stop,
-            task,
+            task: Some(task),
+            queries,
         }
+    }
+
+    /// Tells the guest that another writer has its database.
+    pub fn fence(&self) {
+        self.handle.flag.set_fenced();
     }
 
     /// Waits until the task has ended by itself, which it only does by a panic of the host. Safe to drop.
     pub async fn ended(&mut self) -> String {
-        match (&mut self.task).await {
+        let Some(task) = &mut self.task else {
+            return std::future::pending().await;
+        };
+        let ended = task.await;
+        self.task = None;
+        match ended {
             Ok(()) => "the shard's task ended".into(),
             Err(error) => format!("the shard's task failed: {error}"),
         }
@@ -170,12 +186,21 @@ impl Running {
             _ => self.handle.flag.set_stopping(),
         }
         _ = self.stop.send(reason);
-        let mut task = self.task;
+        self.queries
+            .stop(if reason == StopReason::Stopping {
+                limit
+            } else {
+                Duration::ZERO
+            })
+            .await;
+        let Some(mut task) = self.task else { return };
         match tokio::time::timeout(limit, &mut task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(shard = self.shard, %error, "shard task failed"),
             Err(_) => {
                 task.abort();
+                // The guest is gone before its database is closed.
+                _ = tokio::time::timeout(START_GRACE, &mut task).await;
                 tracing::warn!(
                     shard = self.shard,
                     ?limit,
@@ -192,6 +217,7 @@ struct Shard {
     gate: Arc<Gate>,
     module: Arc<dyn Module>,
     context: InstanceContext,
+    notifier: Notifier,
     guest: Guest,
     tags: Tags,
     traps: Ledger,
@@ -242,6 +268,7 @@ impl Shard {
         calls.close();
         while let Some(call) = calls.recv().await {
             if reason == StopReason::Stopping
+                && !self.gate.is_over()
                 && matches!(self.guest, Guest::Running(_))
                 && !self.held.is_full()
             {
@@ -308,7 +335,11 @@ impl Shard {
         let instance = match &mut self.guest {
             Guest::Running(instance) => instance,
             Guest::Quarantined(reason) => {
-                _ = answer.send(Err(CallError::host(CallErrorKind::Quarantined, &**reason)));
+                // The reason holds words of the guest, which may show a write.
+                let refused = CallError::host(CallErrorKind::Quarantined, &**reason);
+                let refuse = move |_| _ = answer.send(Err(refused));
+                self.gate
+                    .when_durable(self.db.visible_seq(), Box::new(refuse));
                 return;
             }
             Guest::Waiting(_) => return,
@@ -344,7 +375,7 @@ impl Shard {
                 Err(error)
             }
         };
-        if applied || self.gate.is_open(seq) {
+        if (applied && !self.gate.is_over()) || self.gate.is_open(seq) {
             answer.send(outcome);
             return;
         }
@@ -454,11 +485,13 @@ impl Shard {
 
     /// Makes and starts an instance of the shard's module.
     async fn start(&mut self) {
-        self.slot.set(ShardState::Starting);
+        self.slot.guest(ShardState::Starting);
+        self.context.notifier = Arc::new(self.notifier.next());
         match fresh(&self.module, &self.context).await {
             Ok(instance) => {
                 self.guest = Guest::Running(instance);
-                self.slot.set(ShardState::Running);
+                self.tags.adopt(&self.context.notifier);
+                self.slot.guest(ShardState::Running);
             }
             Err(failure) => {
                 let trap = match failure {
@@ -489,6 +522,7 @@ impl Shard {
         );
         let context = InstanceContext {
             options,
+            notifier: Arc::new(self.notifier.next()),
             log: Arc::new(log),
             ..self.context.clone()
         };
@@ -504,9 +538,10 @@ impl Shard {
         self.module = module.clone();
         self.context = context.clone();
         self.traps.clear();
+        self.tags.adopt(&self.context.notifier);
         self.queries.swap(module, context);
         self.revision.store(info.revision, Ordering::Release);
-        self.slot.set(ShardState::Running);
+        self.slot.guest(ShardState::Running);
         Ok(Swapped {
             from,
             to: info.revision,
@@ -528,7 +563,8 @@ impl Shard {
                     ?pause,
                     "guest trapped; its instance is replaced"
                 );
-                self.slot.trapped(ShardState::Crashed, text);
+                self.slot
+                    .trapped(ShardState::Crashed, trap.kind.to_string());
                 self.guest = Guest::Waiting(now + pause);
             }
             Verdict::Quarantine => {
@@ -547,16 +583,26 @@ impl Shard {
                     "guest quarantined"
                 );
                 self.slot.metrics.quarantined();
-                self.slot.trapped(ShardState::Quarantined, text);
+                self.slot
+                    .trapped(ShardState::Quarantined, trap.kind.to_string());
                 self.guest = Guest::Quarantined(reason.into());
             }
         }
+        // The words are the guest's, and may show a write.
+        let slot = self.slot.clone();
+        let words = trap.to_string();
+        let explain = move |durable: Result<(), _>| {
+            if durable.is_ok() {
+                slot.explain(words);
+            }
+        };
+        self.gate
+            .when_durable(self.db.visible_seq(), Box::new(explain));
     }
 
     /// The memory of the instance is gone, and what it asked for with it.
     fn forget(&mut self) {
-        self.context.notifier.forget();
-        self.tags.clear();
+        self.tags.forget();
     }
 
     fn not_started(&self) -> CallError {
