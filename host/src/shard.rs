@@ -139,10 +139,10 @@ impl ShardHandle {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Calls in its queue.
+    /// Calls in its queue, the one that runs included, and queries that wait or run.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.queue.calls.load(Ordering::Relaxed)
+        self.queue.calls.load(Ordering::Relaxed) + self.queries.queued()
     }
 
     /// Its instances for queries.

@@ -69,11 +69,17 @@ impl Notifier {
     /// many wishes are outstanding.
     pub fn when_durable(&self, db: &ShardDb, seq: u64, tag: u64) -> Result<(), GuestError> {
         let newest = db.visible_seq();
-        if seq > newest || !db.knows(seq) {
+        if seq > newest {
+            return Err(GuestError::new(
+                "invalid-argument",
+                format!("seq {seq} was not given out yet; the newest write is {newest}"),
+            ));
+        }
+        if !db.knows(seq) {
             return Err(GuestError::new(
                 "invalid-argument",
                 format!(
-                    "seq {seq} was not given out since this shard was opened; the newest write is {newest}"
+                    "seq {seq} belongs to an earlier opening of the shard; if it was not durable then, it is lost"
                 ),
             ));
         }

@@ -4,6 +4,7 @@
 //! query runtime. A query reads a snapshot of everything applied, and its reply waits for that to be durable; or it
 //! reads the durable view and waits for nothing.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,11 @@ impl QueryPool {
         let ended = tokio::time::timeout(limit, self.running.acquire_many(all)).await;
         self.running.close();
         drop(ended);
+    }
+
+    /// Queries that wait or run.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.calls.load(Ordering::Relaxed)
     }
 
     /// Drops instances that were idle for long.
