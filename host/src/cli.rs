@@ -32,17 +32,19 @@ mod verify;
 pub use output::Output;
 
 use crate::config as configuration;
+use crate::telemetry;
 use args::Command;
 
 /// Printed behind the help of the program. [`Exit`] is the same table in code.
 const EXIT_CODES: &str = "\
 Exit codes:
-    0  done; also when whoever reads the output stopped reading
+    0  done; also when whoever reads the output stopped reading, and when Ctrl-C or SIGTERM
+       stopped a node of `serve` or `dev`, which is how those are done
     1  failed
     2  wrong arguments or configuration
     3  the server cannot be reached
     4  the server or the guest refused the request
-  130  interrupted (Ctrl-C)
+  130  interrupted (Ctrl-C) before it was done
 
 Data goes to standard output, messages to standard error. With --json both are JSON.";
 
@@ -162,7 +164,9 @@ pub async fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => return usage(&error),
     };
     let out = Output { json: cli.json };
-    match run(cli.command, out).await {
+    let ended = run(cli.command, out).await;
+    telemetry::flush();
+    match ended {
         Ok(exit) => exit,
         Err(error) => {
             if !matches!(error, Error::ClosedPipe) {

@@ -357,7 +357,7 @@ impl Client {
         ];
         if known.contains(&status) {
             let detail =
-                "the headers, or the path with its key, are too long (`http.max_header`)".into();
+                "the headers, or the path with its key, are too long (`http.max_header`, `http.max_uri`)".into();
             let (code, source) = ("headers-too-large".into(), "host".into());
             return Error::Refused(Box::new(Refusal {
                 status: status.as_u16(),

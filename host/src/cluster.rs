@@ -63,7 +63,7 @@ mod swap;
 
 use node::Node;
 pub use start::StartError;
-use status::{ClusterStatus, Location, ShardReport, ShardState};
+use status::{ClusterStatus, Location, ShardReport};
 pub use swap::{SwapError, SwapReport};
 
 /// A running node of a cluster.
@@ -218,33 +218,31 @@ impl Cluster {
     /// Whether every shard runs.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.node
-            .slots
-            .iter()
-            .all(|slot| slot.state() == ShardState::Running)
+        self.node.slots.iter().all(|slot| slot.is_ready())
     }
 
     /// Waits until every shard runs; without a timeout for as long as it takes.
     ///
     /// # Errors
-    /// When the time is up, with the shards that do not run and why.
+    /// When the time is up or the node stops, with the shards that do not run and why.
     pub async fn await_ready(&self, timeout: Option<Duration>) -> Result<(), NotReady> {
         let mut changed = self.node.changed.subscribe();
-        let ready = changed.wait_for(|_| self.ready());
-        match timeout {
-            None => _ = ready.await,
-            Some(timeout) => {
-                if tokio::time::timeout(timeout, ready).await.is_err() {
-                    let reports = self.node.slots.iter().map(|slot| slot.report());
-                    return Err(NotReady {
-                        shards: reports
-                            .filter(|report| report.status != ShardState::Running)
-                            .collect(),
-                    });
-                }
+        let end = async {
+            match timeout {
+                Some(timeout) => tokio::time::sleep(timeout).await,
+                None => std::future::pending().await,
             }
+        };
+        tokio::select! {
+            biased;
+            _ = changed.wait_for(|_| self.ready()) => return Ok(()),
+            () = end => {}
+            () = self.node.stop.cancelled() => {}
         }
-        Ok(())
+        let slots = self.node.slots.iter().filter(|slot| !slot.is_ready());
+        Err(NotReady {
+            shards: slots.map(|slot| slot.report()).collect(),
+        })
     }
 
     /// What a shard is doing.
@@ -271,7 +269,14 @@ impl Cluster {
     /// [`CallErrorKind::Unassigned`] when the shard is not open here.
     pub async fn notify_when_durable(&self, shard: u32, seq: u64) -> Result<(), CallError> {
         let handle = self.open_shard(shard)?;
-        let newest = handle.db().visible_seq();
+        let db = handle.db();
+        let newest = db.visible_seq();
+        if !db.knows(seq) {
+            let message = format!(
+                "seq {seq} of shard {shard} belongs to an earlier opening of the shard; if it was not durable then, it is lost"
+            );
+            return Err(CallError::host(CallErrorKind::Unknown, message).at(shard));
+        }
         if seq > newest {
             let message = format!(
                 "seq {seq} of shard {shard} was not given out yet; the newest write is {newest}"
@@ -299,6 +304,9 @@ impl Cluster {
         self.check_shard(shard)?;
         let slot = &self.node.slots[shard as usize];
         let Some(handle) = slot.handle() else {
+            if self.node.stop.is_cancelled() {
+                return Err(self.unassigned(shard));
+            }
             slot.retry_now();
             return Ok(());
         };

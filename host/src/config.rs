@@ -43,6 +43,10 @@ use units::{GIB, KIB, MIB, Size, Span};
 
 /// SlateDB's own ceiling for the length of a key, in bytes: lengths are stored in two bytes.
 pub const KEY_MAX_BYTES: u64 = 65_535;
+/// The longest path and query that HTTP's library takes, in bytes.
+const URI_MAX_BYTES: u64 = 65_534;
+/// The most instances of components that a node can have; see the pool in `guest::wasm`.
+const INSTANCES_MAX: u32 = 12_000;
 
 section! {
     /// What a node needs to run.
@@ -143,8 +147,15 @@ section! {
     listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)), Kind::Address;
     /// Longest body of a request.
     max_body: u64 = 16 * MIB, Kind::Size(0, GIB);
+    /// Bodies of all requests in progress together; a request over it is refused with 429.
+    max_bodies: u64 = 256 * MIB, Kind::Size(KIB, 1024 * GIB);
     /// All headers of a request together.
     max_header: u64 = 16 * KIB, Kind::Size(8 * KIB, MIB);
+    /// Path and query of a request, which hold its routing key. The protocol's own limit is the default.
+    max_uri: u64 = URI_MAX_BYTES, Kind::Size(KIB, URI_MAX_BYTES);
+    /// Origins of web pages that may make requests although they are not this node's own, like `https://app.example.com`; `*` is
+    /// all. Replies have no CORS headers, so such a page does not see them.
+    allow_origins: Vec<String> = Vec::new(), Kind::List;
     /// Connections at once; more wait to be accepted.
     max_connections: usize = 4096, Kind::Count(1, 1_000_000);
     /// A connection without a request for this long is closed.
@@ -201,7 +212,7 @@ section! {
     wall_time: Duration = secs(30), Kind::Duration(millis(1), secs(86_400));
     /// Calls that may wait for a shard.
     queue_calls: usize = 1024, Kind::Count(1, 1_000_000);
-    /// Payloads of the calls that may wait for a shard.
+    /// Payloads of the calls that may wait for a shard, and as much again of replies that wait until their writes are durable.
     queue_bytes: u64 = 64 * MIB, Kind::Size(KIB, 64 * GIB);
     /// A key in the database.
     key: u64 = KEY_MAX_BYTES, Kind::Size(1, KEY_MAX_BYTES);
@@ -225,7 +236,8 @@ section! {
     trap_window: Duration = secs(60), Kind::Duration(secs(1), secs(86_400));
     /// Instances of a shard for queries, at most.
     query_instances: usize = 4, Kind::Count(1, 256);
-    /// Instances of the whole node, at most. Default: two per shard, so that all can be swapped at once, and 64 for queries.
+    /// Instances of the whole node, at most; of components at most 12,000. Default: two per shard, so that all can be swapped at once,
+    /// and 64 for queries.
     instances: Option<u32> = None, Kind::Count(1, 1_000_000);
     /// Longest that a guest's stop may take.
     stop_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
@@ -333,6 +345,29 @@ impl Config {
             found.push((
                 "http.max_body",
                 format!("{body} is over limits.queue_bytes, {queue}: no such call could be queued"),
+            ));
+        }
+        if self.http.max_bodies < self.http.max_body {
+            let (bodies, body) = (Size(self.http.max_bodies), Size(self.http.max_body));
+            found.push((
+                "http.max_bodies",
+                format!("{bodies} is under http.max_body, {body}: no such call could come in"),
+            ));
+        }
+        for origin in &self.http.allow_origins {
+            if !crate::http::is_origin(origin) {
+                let origin = units::quoted(origin);
+                found.push((
+                    "http.allow_origins",
+                    format!("{origin} is no origin: write SCHEME://HOST or SCHEME://HOST:PORT, or \"*\" for all"),
+                ));
+            }
+        }
+        if limits.instances.is_none() && self.instances() > INSTANCES_MAX {
+            let (shards, instances) = (self.shards, self.instances());
+            found.push((
+                "shards",
+                format!("limits.instances is unset, and two per shard and 64 are {instances} instances for {shards} shards; a node runs at most {INSTANCES_MAX} instances of components. Take at most {} shards, or set limits.instances: at least one per shard, and with less than two per shard not all can be swapped at once", (INSTANCES_MAX - 64) / 2),
             ));
         }
         if let Some(instances) = limits

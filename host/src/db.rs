@@ -46,10 +46,15 @@ pub struct ShardDb {
     merge_operator: Option<Arc<str>>,
     /// The seq that the first write of this opening takes; 0 once it is taken. See [`first_seq`].
     first_seq: AtomicU64,
+    /// The newest write that was recovered, and the seq from which this opening counts.
+    recovered: u64,
+    first: u64,
     last_seq: AtomicU64,
-    /// Writes that began and did not return, and how many of those were dropped on the way.
+    /// Writes that began and did not return; how many of those were dropped on the way; and of how many of these the writer has
+    /// decided since. The last two only grow.
     pending: AtomicUsize,
     abandoned: AtomicUsize,
+    decided: AtomicUsize,
 }
 
 /// One operation of a batch.
@@ -84,8 +89,11 @@ pub enum Op {
 /// again by the next owner. With the epoch in its upper bits a seq belongs to one opening: 2^24 openings of 2^40 writes each.
 #[must_use]
 pub fn first_seq(writer_epoch: u64) -> u64 {
-    writer_epoch << 40
+    writer_epoch << EPOCH_SHIFT
 }
+
+/// How many bits of a seq count the writes of an opening.
+const EPOCH_SHIFT: u32 = 40;
 
 impl ShardDb {
     /// Wraps a database opened with `writer_epoch`.
@@ -105,9 +113,12 @@ impl ShardDb {
             limits,
             merge_operator,
             first_seq: AtomicU64::new(if first > last_seq { first } else { 0 }),
+            recovered: last_seq,
+            first,
             last_seq: AtomicU64::new(last_seq),
             pending: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
+            decided: AtomicUsize::new(0),
         }
     }
 
@@ -126,12 +137,23 @@ impl ShardDb {
     /// The newest write that a reader can have seen by now.
     #[must_use]
     pub fn visible_seq(&self) -> u64 {
+        // In this order: a write that ends in between has stored its seq before it left `pending`.
+        let decided = self.decided.load(Ordering::Acquire);
+        let pending = self.pending.load(Ordering::Acquire);
         let last = self.last_seq.load(Ordering::Acquire);
-        if self.pending.load(Ordering::Acquire) == 0 {
+        if pending == decided {
             return last;
         }
         // A write whose future was dropped may be applied without our having seen its seq.
         self.db.snapshot().map_or(last, |view| last.max(view.seq()))
+    }
+
+    /// Whether this opening can say of a seq when it is durable: it handed it out, or recovered the data of the opening that did. A seq
+    /// of an earlier opening that was never durable is lost, however far the seqs have come since.
+    #[must_use]
+    pub fn knows(&self, seq: u64) -> bool {
+        seq >= self.first
+            || (seq <= self.recovered && seq >> EPOCH_SHIFT == self.recovered >> EPOCH_SHIFT)
     }
 
     /// A view of the database as it is now, following later writes.
@@ -225,11 +247,11 @@ impl ShardDb {
                 }
             }
         }
-        let writing = Writing::begin(self);
         let options = self.write_options();
+        let writing = Writing::begin(self, options.seqnum);
         let outcome = self.db.write_with_options(batch, &options).await;
         writing
-            .end(options.seqnum, outcome.map(Some))
+            .end(outcome.map(Some))
             .map(Option::unwrap_or_default)
     }
 
@@ -325,16 +347,19 @@ impl ShardDb {
 /// A write that began. Dropped without an end, it may or may not be applied.
 struct Writing<'a> {
     db: &'a ShardDb,
+    /// The first seq of the opening, where this write was to take it.
+    seqnum: u64,
     /// Writes that were abandoned before this one began: the writer has decided them once this one returns.
     abandoned: usize,
     ended: bool,
 }
 
 impl<'a> Writing<'a> {
-    fn begin(db: &'a ShardDb) -> Self {
+    fn begin(db: &'a ShardDb, seqnum: u64) -> Self {
         db.pending.fetch_add(1, Ordering::AcqRel);
         Self {
             db,
+            seqnum,
             abandoned: db.abandoned.load(Ordering::Acquire),
             ended: false,
         }
@@ -342,54 +367,45 @@ impl<'a> Writing<'a> {
 
     fn end(
         mut self,
-        seqnum: u64,
         outcome: Result<Option<WriteHandle>, slatedb::Error>,
     ) -> Result<Option<u64>, Error> {
         self.ended = true;
         let db = self.db;
         let outcome = match outcome {
-            Ok(handle) => {
-                let seq = handle.map(|handle| handle.seqnum());
-                if let Some(seq) = seq {
-                    db.last_seq.fetch_max(seq, Ordering::AcqRel);
-                    db.gate.applied();
-                    let decided = self.abandoned;
-                    if decided > 0
-                        && db
-                            .abandoned
-                            .compare_exchange(decided, 0, Ordering::AcqRel, Ordering::Relaxed)
-                            .is_ok()
-                    {
-                        db.pending.fetch_sub(decided, Ordering::AcqRel);
-                    }
-                } else {
-                    db.restore_first_seq(seqnum);
-                }
-                Ok(seq)
+            Ok(Some(handle)) => {
+                let seq = handle.seqnum();
+                db.last_seq.fetch_max(seq, Ordering::AcqRel);
+                db.gate.applied();
+                db.decided.fetch_max(self.abandoned, Ordering::AcqRel);
+                Ok(Some(seq))
+            }
+            Ok(None) => {
+                self.pass_on_first_seq();
+                Ok(None)
             }
             Err(error) => {
-                db.restore_first_seq(seqnum);
+                self.pass_on_first_seq();
                 Err(db_error(&error))
             }
         };
         db.pending.fetch_sub(1, Ordering::AcqRel);
         outcome
     }
+
+    /// A write that was to take the first seq did not, or nobody knows: the next write takes the one after it. Not the same: SlateDB
+    /// counts a seq as taken before it looks whether the write is good.
+    fn pass_on_first_seq(&self) {
+        if self.seqnum > 0 && self.db.last_seq.load(Ordering::Acquire) < self.seqnum {
+            self.db.first_seq.store(self.seqnum + 1, Ordering::Release);
+        }
+    }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         if !self.ended {
+            self.pass_on_first_seq();
             self.db.abandoned.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl ShardDb {
-    /// A write that was to take the first seq did not: the next one does.
-    fn restore_first_seq(&self, seqnum: u64) {
-        if seqnum > 0 && self.last_seq.load(Ordering::Acquire) < seqnum {
-            self.first_seq.store(seqnum, Ordering::Release);
         }
     }
 }

@@ -8,11 +8,12 @@
 //! someone waits and no flush is in progress, so that writes gather while one is (group commit).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slatedb::DbSnapshot;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 pub mod flusher;
 
@@ -45,6 +46,8 @@ pub struct Gate {
     /// Whether the flusher was told of writes since its last flush began.
     armed: AtomicBool,
     kick: Notify,
+    /// Cancelled when the gate ends.
+    end: CancellationToken,
     state: Mutex<State>,
 }
 
@@ -72,6 +75,7 @@ impl Gate {
             over: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             kick: Notify::new(),
+            end: CancellationToken::new(),
             state: Mutex::new(State {
                 waiters: BTreeMap::new(),
                 order: 0,
@@ -104,6 +108,8 @@ impl Gate {
 
     /// Tells the flusher that there are writes that should become durable soon, though nobody waits for them yet.
     pub fn applied(&self) {
+        // The flusher disarms and then looks at what is written; here it is the other way round. One of the two sees the other.
+        fence(Ordering::SeqCst);
         if !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::AcqRel) {
             self.kick.notify_one();
         }
@@ -112,37 +118,54 @@ impl Gate {
     /// Runs `waiter` once every write up to `seq` is durable, at once where it is. Waiters run in the order of `seq`, and
     /// in the order of asking among equals. When the shard ends first, `waiter` gets the reason.
     pub fn when_durable(&self, seq: u64, waiter: Waiter) {
+        self.enqueue(seq, waiter);
+    }
+
+    /// As [`Gate::when_durable`]; gives the place in the queue, where the waiter did not run at once.
+    fn enqueue(&self, seq: u64, waiter: Waiter) -> Option<(u64, u64)> {
         let mut state = self.lock();
         if let Some(ended) = state.ended.clone() {
             drop(state);
-            return waiter(Err(ended));
+            waiter(Err(ended));
+            return None;
         }
         if seq <= self.durable_seq() && !state.releasing {
-            drop(state);
-            return waiter(Ok(()));
+            // Under the lock, so that whoever asks later is not told before.
+            waiter(Ok(()));
+            return None;
         }
-        let order = state.order;
+        let place = (seq, state.order);
         state.order += 1;
-        state.waiters.insert((seq, order), waiter);
+        state.waiters.insert(place, waiter);
         let wake = seq > state.wanted;
         state.wanted = state.wanted.max(seq);
         drop(state);
         if wake {
             self.kick.notify_one();
         }
+        Some(place)
     }
 
-    /// Waits until every write up to `seq` is durable.
+    /// Waits until every write up to `seq` is durable. Dropping the future leaves nothing behind.
     ///
     /// # Errors
     /// When the shard ends first.
     pub async fn durable(&self, seq: u64) -> Result<(), Ended> {
-        if self.is_open(seq) {
-            return Ok(());
-        }
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        self.when_durable(seq, Box::new(move |outcome| _ = sender.send(outcome)));
+        let place = self.enqueue(seq, Box::new(move |outcome| _ = sender.send(outcome)));
+        let _leave = Leave { gate: self, place };
         receiver.await.unwrap_or(Err(Ended::Stopped))
+    }
+
+    /// Waits until the gate has ended.
+    pub async fn over(&self) {
+        self.end.cancelled().await;
+    }
+
+    /// Whether the gate has ended. Takes no lock.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// How many wait.
@@ -185,6 +208,7 @@ impl Gate {
         }
         state.ended = Some(reason.clone());
         self.over.store(true, Ordering::Release);
+        self.end.cancel();
         state.view = None;
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
@@ -206,6 +230,21 @@ impl Gate {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a waiter back whose owner does not wait any more.
+struct Leave<'a> {
+    gate: &'a Gate,
+    place: Option<(u64, u64)>,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let waiter = self.gate.lock().waiters.remove(&place);
+            drop(waiter);
+        }
     }
 }
 
@@ -259,6 +298,16 @@ mod tests {
         );
         gate.end(Ended::Stopped);
         assert_eq!(gate.ended(), Some(Ended::Fenced), "the first reason stays");
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_leaves_nothing_behind() {
+        let gate = Gate::at(0, None);
+        {
+            let waiting = std::pin::pin!(gate.durable(1));
+            assert!(futures::FutureExt::now_or_never(waiting).is_none());
+        }
+        assert_eq!(gate.waiting(), 0);
     }
 
     #[test]

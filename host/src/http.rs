@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ::http::HeaderValue;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -36,12 +36,14 @@ use crate::metrics::{self, Exporter};
 mod body;
 mod calls;
 mod openapi;
+mod origin;
 mod problem;
 mod query;
 mod route;
 mod views;
 mod watch;
 
+pub(crate) use origin::is_origin;
 pub use problem::{Problem, status_of};
 pub use route::{ROUTES, Route};
 
@@ -50,7 +52,7 @@ use watch::{Activity, Verdict, Watched};
 /// Header fields of a request, at most.
 pub const HEADERS_MAX: usize = 64;
 /// Requests in progress on one HTTP/2 connection, at most.
-pub const STREAMS_MAX: u32 = 256;
+pub const STREAMS_MAX: u32 = 64;
 /// Connections that wait to be accepted, at most.
 const BACKLOG: u32 = 1024;
 /// Phases of a server, in their order: it serves,
@@ -69,8 +71,14 @@ pub struct HttpOptions {
     pub listen: SocketAddr,
     /// Bytes of a request's body, at most.
     pub max_body: usize,
-    /// Bytes of a request's headers, and of its path and query, at most.
+    /// Bytes of all bodies together whose requests are in progress, at most; more are refused with 429.
+    pub max_bodies: usize,
+    /// Bytes of a request's headers, at most.
     pub max_header: usize,
+    /// Bytes of a request's path and query, at most. The protocol's own limit is 65,534.
+    pub max_uri: usize,
+    /// Origins of web pages that may make requests although they are not this node's own, like `https://app.example.com`; `*` is all.
+    pub allow_origins: Vec<String>,
     /// Connections at once; more wait to be accepted.
     pub max_connections: usize,
     /// A connection on which nothing happens for this long is closed.
@@ -90,7 +98,10 @@ impl From<&Config> for HttpOptions {
         Self {
             listen: http.listen,
             max_body: bytes(http.max_body),
+            max_bodies: bytes(http.max_bodies),
             max_header: bytes(http.max_header),
+            max_uri: bytes(http.max_uri),
+            allow_origins: http.allow_origins.clone(),
             max_connections: http.max_connections,
             idle_timeout: http.idle_timeout,
             header_timeout: http.header_timeout,
@@ -135,18 +146,18 @@ pub struct HttpServer {
     cut: CancellationToken,
 }
 
-/// An address that nobody else can listen on. Connections are refused until [`HttpServer::serve`].
+/// An address that nobody else can listen on. Connections wait to be accepted until [`HttpServer::serve`].
 #[derive(Debug)]
 pub struct Reserved {
-    socket: TcpSocket,
+    listener: std::net::TcpListener,
     wanted: SocketAddr,
 }
 
 impl Reserved {
-    /// Takes the address, before anything is done that an address in use should prevent.
+    /// Takes the address, before anything is done that an address in use should prevent. Within a Tokio runtime.
     ///
     /// # Errors
-    /// When it is in use or not this machine's.
+    /// When it is in use or not this machine's, or this is no thread of a Tokio runtime.
     pub fn new(wanted: SocketAddr) -> Result<Self, Error> {
         let reserve = || {
             let socket = match wanted {
@@ -156,10 +167,12 @@ impl Reserved {
             // As for every listener: connections of a predecessor that linger do not keep the address.
             socket.set_reuseaddr(true)?;
             socket.bind(wanted)?;
-            Ok(socket)
+            // With that option, on Linux, two can bind; only one that listens keeps others away.
+            Handle::try_current().map_err(io::Error::other)?;
+            socket.listen(BACKLOG)?.into_std()
         };
-        let socket = reserve().map_err(|reason| bind_error(wanted, reason))?;
-        Ok(Self { socket, wanted })
+        let listener = reserve().map_err(|reason| bind_error(wanted, reason))?;
+        Ok(Self { listener, wanted })
     }
 }
 
@@ -176,16 +189,18 @@ impl HttpServer {
     /// As [`HttpServer::bind`], at an address that was reserved before.
     ///
     /// # Errors
-    /// When another process took the address at the same time.
+    /// When the system does not let this runtime have the socket.
     pub async fn serve(
         reserved: Reserved,
         options: HttpOptions,
         cluster: Cluster,
         on: &Handle,
     ) -> Result<Self, Error> {
-        let Reserved { socket, wanted } = reserved;
+        let Reserved { listener, wanted } = reserved;
         // The socket belongs to the runtime that serves it, not to the caller's.
-        let bound = on.spawn(async move { socket.listen(BACKLOG) }).await;
+        let bound = on
+            .spawn(async move { TcpListener::from_std(listener) })
+            .await;
         let listener = bound
             .unwrap_or_else(|error| Err(io::Error::other(error)))
             .map_err(|reason| bind_error(wanted, reason))?;
@@ -203,6 +218,7 @@ impl HttpServer {
             stopping: AtomicBool::new(false),
             phase: AtomicU8::new(SERVING),
             connections: metrics::http_connections(),
+            bodies: body::Bodies::new(options.max_bodies),
             options,
         });
         let (tasks, drain, cut) = (
@@ -286,6 +302,7 @@ struct Shared {
     stopping: AtomicBool,
     phase: AtomicU8,
     connections: ::metrics::Gauge,
+    bodies: body::Bodies,
 }
 
 impl std::fmt::Debug for Shared {
@@ -375,8 +392,9 @@ async fn serve(
     let service = service_fn(move |request: ::http::Request<Incoming>| {
         let (own, busy) = (own.clone(), own.1.request());
         async move {
-            let _busy = busy;
-            Ok::<_, Infallible>(route::answer(&own.0, request).await)
+            let response = route::answer(&own.0, request).await;
+            busy.answered(response.body().size_hint().lower());
+            Ok::<_, Infallible>(response)
         }
     });
     let mut connection = pin!(builder.serve_connection(io, service));
@@ -447,7 +465,8 @@ fn builder(options: &HttpOptions) -> auto::Builder<TokioExecutor> {
     let head = options
         .max_header
         .saturating_mul(2)
-        .clamp(64 << 10, 2 << 20);
+        .saturating_add(options.max_uri)
+        .clamp(64 << 10, 4 << 20);
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()

@@ -143,6 +143,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether trying again cannot help: only a failure of the store passes by itself.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        !matches!(self, Self::Store { .. })
+    }
+}
+
 /// Creates the record under `<path>/_quarry/`, or checks the one that is there. Of any number of nodes that create it at
 /// once one wins, and the others check what it wrote.
 ///

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -15,10 +16,14 @@ use crate::guest::{Limits, Module, Request, ShardFlag};
 
 mod held;
 pub mod queries;
+pub mod running;
 pub mod slot;
 pub mod task;
 
 use queries::QueryPool;
+
+/// How long a shard may be too busy to be told something.
+const CONTROL_TIME: Duration = Duration::from_secs(60);
 
 /// What came of a call, before the caller learns of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,10 +140,10 @@ impl ShardHandle {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Calls in its queue.
+    /// Calls in its queue, the one that runs included, and queries that wait or run.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.queue.calls.load(Ordering::Relaxed)
+        self.queue.calls.load(Ordering::Relaxed) + self.queries.queued()
     }
 
     /// Its instances for queries.
@@ -186,9 +191,10 @@ impl ShardHandle {
             .map_err(|error| error.at(self.shard))
     }
 
-    /// Tells the shard something; fails when it has ended.
+    /// Tells the shard something; fails when it has ended, or takes nothing for a long time.
     pub(crate) async fn control(&self, control: Control) -> Result<(), CallError> {
-        self.control.send(control).await.map_err(|_| self.gone())
+        let sent = self.control.send_timeout(control, CONTROL_TIME).await;
+        sent.map_err(|_| self.gone())
     }
 
     fn gone(&self) -> CallError {

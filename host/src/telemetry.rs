@@ -1,4 +1,5 @@
-//! Logging of the process: `tracing` events to standard error.
+//! Logging of the process: `tracing` events to standard error. A thread of its own writes them: a pipe that nobody reads must hold up
+//! no shard.
 
 use std::io::IsTerminal;
 
@@ -8,6 +9,10 @@ use tracing_subscriber::{
 
 use crate::config::{Log, LogFormat};
 
+mod queue;
+
+pub(crate) use queue::flush;
+
 const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "off"];
 
 /// Why logging cannot start.
@@ -16,6 +21,9 @@ pub enum Error {
     /// `log.level` is no filter.
     #[error("log.level: {0}")]
     Filter(String),
+    /// The system gives no more threads.
+    #[error("the thread that writes the log did not start: {0}")]
+    Thread(std::io::Error),
     /// Something else in this process logs already.
     #[error("logging was started before")]
     Started(#[from] tracing_subscriber::util::TryInitError),
@@ -31,21 +39,22 @@ pub fn init(log: &Log) -> Result<(), Error> {
         .parse(&log.level)
         .map_err(|error| Error::Filter(error.to_string()))?;
     let registry = tracing_subscriber::registry().with(filter);
+    let lines = queue::start().map_err(Error::Thread)?;
     match log.format {
         LogFormat::Json => {
-            let lines = tracing_subscriber::fmt::layer()
+            let layer = tracing_subscriber::fmt::layer()
                 .json()
                 .flatten_event(true)
-                .with_writer(std::io::stderr);
-            registry.with(lines).try_init()?;
+                .with_writer(lines);
+            registry.with(layer).try_init()?;
         }
         LogFormat::Text => {
             let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
             let color = !plain && std::io::stderr().is_terminal();
-            let lines = tracing_subscriber::fmt::layer()
+            let layer = tracing_subscriber::fmt::layer()
                 .with_ansi(color)
-                .with_writer(std::io::stderr);
-            registry.with(lines).try_init()?;
+                .with_writer(lines);
+            registry.with(layer).try_init()?;
         }
     }
     Ok(())

@@ -172,3 +172,10 @@ fn handle(runtime: Option<&Runtime>) -> Handle {
         .handle()
         .clone()
 }
+
+/// Also where a later thread did not start.
+impl Drop for Lone {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

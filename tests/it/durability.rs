@@ -216,3 +216,36 @@ async fn applied_writes_become_durable_soon() {
     assert_eq!(error.kind, CallErrorKind::Invalid);
     cluster.stop().await;
 }
+
+/// A seq that was handed out and lost with its opening is not durable, however far the seqs of later openings have come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_seq_is_never_durable() {
+    let held = Held::new();
+    let mut one = config();
+    one.shards = 1;
+    let first = Cluster::start_on(held.store(), Arc::new(one.clone()), native::module())
+        .await
+        .expect("start");
+    let kept = call(&first, "a", "put", "kept").await.expect("put");
+    held.hold();
+    let lost = applied(&first, "a", "put", "lost").await.expect("applied");
+    within(held.someone_waits()).await;
+    let second = Cluster::start_on(held.inner(), Arc::new(one), native::module())
+        .await
+        .expect("start");
+    held.release();
+    let next = call(&second, "a", "put", "next").await.expect("put");
+    assert!(next.seq > lost.seq && lost.seq > kept.seq);
+    let error = second
+        .notify_when_durable(0, lost.seq)
+        .await
+        .expect_err("it is lost");
+    assert_eq!(error.kind, CallErrorKind::Unknown, "{error}");
+    assert!(error.message.contains("earlier opening"), "{error}");
+    second
+        .notify_when_durable(0, next.seq)
+        .await
+        .expect("durable");
+    first.stop().await;
+    second.stop().await;
+}

@@ -335,3 +335,32 @@ async fn a_swap_keeps_the_data_and_a_failed_one_keeps_the_guest() {
     );
     cluster.stop().await;
 }
+
+/// A panic of native logic that the host does not run inside a call ends neither the node nor the shard for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_factory_that_panics_is_tried_again() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = made.clone();
+    let module = logic::module("main", 1, move |context| {
+        if context.shard == 0 && count.fetch_add(1, Ordering::SeqCst) == 0 {
+            panic!("not yet");
+        }
+        Register
+    });
+    let cluster = Cluster::start(Arc::new(config()), module)
+        .await
+        .expect("start");
+    within(cluster.await_ready(None)).await.expect("ready");
+    assert!(made.load(Ordering::SeqCst) > 1);
+    let report = cluster.shard_report(0).expect("report");
+    assert!(
+        report.last_error.unwrap_or_default().contains("not yet"),
+        "the failure is kept"
+    );
+    cluster.stop().await;
+    assert!(
+        within(cluster.await_ready(None)).await.is_err(),
+        "a node that stopped will never be ready"
+    );
+}

@@ -331,3 +331,47 @@ async fn a_store_that_comes_late_is_waited_for() {
     within(call(&cluster, "a", "put", "x")).await.expect("put");
     cluster.stop().await;
 }
+
+/// What lies in the store does not change by trying again.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_background_too_data_of_another_shape_is_final() {
+    let store = Store::open("memory:", &Default::default()).expect("a store");
+    let first = Cluster::start_on(store.clone(), Arc::new(config()), native::module()).await;
+    within(first.expect("start").stop()).await;
+    let config = Config {
+        probe: Probe::Background,
+        shards: config().shards + 1,
+        ..config()
+    };
+    let cluster = within(Cluster::start_on(store, Arc::new(config), native::module()))
+        .await
+        .expect("it starts at once");
+    let probe = within(async {
+        loop {
+            let status = cluster.status(Duration::from_secs(1)).await;
+            let probe = status.expect("status").probe;
+            if probe.status == ProbeStatus::Failed {
+                break probe;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let error = probe.last_error.expect("why");
+    assert!(error.contains("has 2 shards"), "{error}");
+    within(cluster.stop()).await;
+}
+
+/// The least that the settings allow: compaction starts below it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_starts_with_the_least_l0_bound() {
+    let mut config = config();
+    for name in ["l0_max_ssts", "l0_max_ssts_per_key"] {
+        config.settings.insert(name.into(), 4.into());
+    }
+    let cluster = within(Cluster::start(Arc::new(config), native::module()))
+        .await
+        .expect("start");
+    call(&cluster, "a", "put", "1").await.expect("put");
+    within(cluster.stop()).await;
+}

@@ -105,7 +105,11 @@ const LOAD_EXAMPLES: &str = "\
 Formats: `lines` takes each line as key and payload; `tsv` takes the column --key (a number from 1, or a title of the
 first line, which is then not sent; default 1) as the key and the other columns as the payload; `jsonl` takes the field
 --key of each object as the key and the line as the payload. Blank lines are passed over. Failed lines are listed with
-their numbers. A call that was sent is never sent again.
+their numbers. A call that was sent is never sent again. Keys travel in the path, of at most 65,534 bytes (`http.max_uri`),
+in which a byte other than A-Z a-z 0-9 . _ ~ - takes three.
+
+Exit codes: 0 when every line was acknowledged, 1 when the file could not be read to its end, 3 when calls did not reach the
+node or lost their connection, 4 when lines were refused, here or by the node.
 
 Examples:
   quarry load users.jsonl --format jsonl --key id --method put
@@ -151,7 +155,7 @@ pub struct Settings {
     /// Set any key, e.g. `http.max_body=1MiB`. Flags of their own win over this one
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<Assignment>,
-    /// Where the data lies: memory:, file:///DIR, s3://BUCKET, gs://BUCKET, az://CONTAINER (key `store`)
+    /// Where the data lies: memory:, file:///DIR, s3://BUCKET, gs://BUCKET, az://CONTAINER and others (key `store`)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
     /// An option of the store (key `store_options`)

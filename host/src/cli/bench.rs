@@ -124,8 +124,12 @@ fn print(report: &Report, out: Output) -> Result<(), Error> {
     }
     if let Some(idle) = &report.idle {
         out.line(&format!(
-            "\n{} idle shards: opened in {:.1} s, {:.0} MiB, {:.2} % of a core",
-            idle.shards, idle.open_seconds, idle.memory_mib, idle.cpu_percent
+            "\n{} idle shards: opened in {:.1} s, {:.0} MiB ({:.0} KiB each), {:.2} % of a core",
+            idle.shards,
+            idle.open_seconds,
+            idle.memory_mib,
+            idle.memory_mib * 1024.0 / f64::from(idle.shards),
+            idle.cpu_percent
         ))?;
     }
     for spin in &report.spin {

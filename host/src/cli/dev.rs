@@ -1,19 +1,21 @@
 //! `quarry dev`: builds the guest of a project, runs it on a node of its own, and swaps it live on each change.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{EventKind, RecursiveMode, Watcher};
 use serde_json::json;
-use tokio::sync::mpsc;
 
 use super::args::Dev;
 use super::running::{self, Node, Signals};
 use super::{Error, Exit, Output, build};
 use crate::clock;
-use crate::config::{Config, Module as ModuleConfig, Origin};
+use crate::config::{Config, Origin};
 use crate::telemetry;
+
+mod changes;
+
+use changes::Changes;
 
 /// Changes that come this close together are one.
 const SETTLE: Duration = Duration::from_millis(120);
@@ -30,6 +32,8 @@ pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
     telemetry::init(&config.log)?;
     let name = config.module.name.clone();
     let mut signals = Signals::watch()?;
+    // First: an edit made during the first build is a change too.
+    let changes = Changes::watch(&args.dir, &project.watch)?;
     let built = tokio::select! {
         built = build::build(&args.dir, &project, |line| out.note(line)) => built?,
         _ = signals.next() => return Err(Error::Interrupted),
@@ -45,14 +49,12 @@ pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
         node = start => node?,
         _ = signals.next() => return Err(Error::Interrupted),
     };
-    let (watcher, changes) = watch(&args.dir, &project)?;
     announce(&node, &config, &args.dir, out)?;
     let reloads = reload(&node, &config, &args.dir, built.sha256, changes, out);
     tokio::select! {
         () = reloads => {}
         _ = signals.next() => {}
     }
-    drop(watcher);
     out.note(&format!("stopping {name}"));
     node.stop(&mut signals, out).await;
     Ok(Exit::Done)
@@ -63,7 +65,7 @@ fn announce(node: &Node, config: &Config, dir: &Path, out: Output) -> Result<(),
     let url = node.url();
     let ready = node.cluster.ready();
     if out.json {
-        return out.json(&json!({"event": "ready", "url": url, "shards": node.cluster.shards(), "ready": ready, "store": config.store}));
+        return out.event(&json!({"event": "ready", "url": url, "shards": node.cluster.shards(), "ready": ready, "store": config.store}));
     }
     let name = &config.module.name;
     let keeps = if config.store == "memory:" {
@@ -114,49 +116,18 @@ fn curl(url: &str, config: &Config) -> String {
     format!("curl -X POST '{url}/v1/call/{method}?key={key}'{data}")
 }
 
-/// Watches what the project says belongs to it.
-fn watch(
-    dir: &Path,
-    project: &ModuleConfig,
-) -> Result<(notify::RecommendedWatcher, mpsc::Receiver<()>), Error> {
-    // One place is enough: it says that something changed, however often.
-    let (tell, changes) = mpsc::channel(1);
-    let failed = |error: notify::Error| {
-        Error::Failed(format!(
-            "changes in {} cannot be watched: {error}",
-            dir.display()
-        ))
-    };
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let real = event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_)));
-        if real {
-            _ = tell.try_send(());
-        }
-    })
-    .map_err(failed)?;
-    for watched in &project.watch {
-        let path: PathBuf = dir.join(watched);
-        if path.exists() {
-            watcher
-                .watch(&path, RecursiveMode::Recursive)
-                .map_err(failed)?;
-        }
-    }
-    Ok((watcher, changes))
-}
-
 /// Builds and swaps on each change, for ever. Whatever fails, the guest that runs goes on.
 async fn reload(
     node: &Node,
     config: &Arc<Config>,
     dir: &Path,
     mut digest: String,
-    mut changes: mpsc::Receiver<()>,
+    mut changes: Changes,
     out: Output,
 ) {
     let mut revision = 1;
-    while changes.recv().await.is_some() {
-        while tokio::time::timeout(SETTLE, changes.recv())
+    while changes.next().await.is_some() {
+        while tokio::time::timeout(SETTLE, changes.next())
             .await
             .is_ok_and(|change| change.is_some())
         {}
@@ -177,16 +148,17 @@ async fn once(
     dir: &Path,
     running: &str,
     revision: u64,
-    changes: &mut mpsc::Receiver<()>,
+    changes: &mut Changes,
     out: Output,
 ) -> Result<Option<String>, Error> {
     let project = build::module_of(dir)?;
+    changes.follow(&project.watch);
     let built = loop {
         let building = build::build(dir, &project, |line| out.note(line));
         tokio::select! {
             built = building => break built?,
             // What is being built is out of date already: begin again.
-            Some(()) = changes.recv() => out.note("changed again; building anew"),
+            Some(()) = changes.next() => out.note("changed again; building anew"),
         }
     };
     if built.sha256 == running {
@@ -203,7 +175,7 @@ async fn once(
     let name = &config.module.name;
     if out.json {
         let took = |time: Duration| time.as_secs_f64() * 1000.0;
-        out.json(&json!({
+        out.event(&json!({
             "event": "reloaded", "module": name, "revision": revision, "shards": report.shards,
             "build_ms": took(built.took), "compile_ms": took(compiled), "swap_ms": took(report.took), "longest_pause_ms": took(report.longest_pause),
         }))?;

@@ -58,6 +58,8 @@ pub(super) async fn run(args: Load, out: Output) -> Result<Exit, Error> {
     match ended {
         Ended::Interrupted => Ok(Exit::Interrupted),
         Ended::GaveUp => Ok(Exit::Unreachable),
+        Ended::Unreadable => Ok(Exit::Failed),
+        Ended::Done if load.tally.lost() > 0 => Ok(Exit::Unreachable),
         Ended::Done if summary.failed > 0 => Ok(Exit::Refused),
         Ended::Done => Ok(Exit::Done),
     }
@@ -121,7 +123,7 @@ impl<R: AsyncBufRead + Unpin> Running<R> {
                     Err(source) => {
                         // What was sent before is still waited for and counted.
                         reading = false;
-                        ended = Ended::Done;
+                        ended = Ended::Unreadable;
                         self.fail(self.lines.number() + 1, "cannot-read", &format!("{} cannot be read any further: {source}", self.args.file.display()))?;
                     }
                 },

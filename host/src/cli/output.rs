@@ -44,6 +44,16 @@ impl Output {
         self.line(&text)
     }
 
+    /// Prints a value as JSON on one line, as an event of a stream.
+    ///
+    /// # Errors
+    /// As [`Output::json`].
+    pub fn event(self, value: &impl Serialize) -> Result<(), Error> {
+        let text =
+            serde_json::to_string(value).map_err(|error| Error::Failed(error.to_string()))?;
+        self.line(&text)
+    }
+
     /// Prints a message for a person. That nobody can see it is no failure.
     pub fn note(self, text: &str) {
         let _ = writeln!(io::stderr().lock(), "{text}");

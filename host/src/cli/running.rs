@@ -159,6 +159,7 @@ fn start_error(error: StartError) -> Error {
         ) => Error::Usage(text),
         StartError::Store(_)
         | StartError::Record(_)
+        | StartError::RecordTimeout { .. }
         | StartError::Guest { .. }
         | StartError::Threads(_) => Error::Failed(text),
     }

@@ -105,7 +105,8 @@ impl Node {
         self.stop.cancel();
         self.tasks.close();
         // A shard's guest and its database each have the close timeout.
-        let limit = self.config.shard.close_timeout * 2
+        let limit = self.config.limits.start_time * 2
+            + self.config.shard.close_timeout * 3
             + self.config.shard.open_timeout
             + Duration::from_secs(10);
         if tokio::time::timeout(limit, self.tasks.wait())

@@ -44,6 +44,16 @@ pub enum StartError {
     /// The data belongs to a cluster of another shape.
     #[error(transparent)]
     Record(#[from] record::Error),
+    /// The store did not answer in time.
+    #[error(
+        "the cluster record in {store} could not be read and checked within {limit:?}: see that the store is reachable and answers"
+    )]
+    RecordTimeout {
+        /// The store, without credentials.
+        store: String,
+        /// The time it had.
+        limit: Duration,
+    },
     /// The merge operator is unknown.
     #[error(transparent)]
     Merge(#[from] merge::Error),
@@ -116,6 +126,9 @@ impl Cluster {
         let name: Arc<str> = config.node.as_str().into();
         let mut tending = maintenance::Options::new(threads.compaction());
         tending.l0_max_ssts = settings.l0_max_ssts;
+        // Below both bounds at which flushes stall.
+        let stall = settings.l0_max_ssts.min(settings.l0_max_ssts_per_key);
+        tending.l0_trigger = tending.l0_trigger.min(stall.saturating_sub(1));
         let databases = Databases {
             cluster: cluster.clone(),
             store: store.objects(),
@@ -226,8 +239,14 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
         shards: node.config.shards,
         merge_operator: node.config.merge_operator.clone(),
     };
-    record::ensure(&node.store, &node.config.path, &wanted).await?;
-    Ok(())
+    let checked = record::ensure(&node.store, &node.config.path, &wanted);
+    match tokio::time::timeout(PROBE_TIME, checked).await {
+        Ok(checked) => checked.map(drop).map_err(StartError::from),
+        Err(_) => Err(StartError::RecordTimeout {
+            store: node.store.to_string(),
+            limit: PROBE_TIME,
+        }),
+    }
 }
 
 fn open_shards(node: &Arc<Node>) {
@@ -239,12 +258,18 @@ fn open_shards(node: &Arc<Node>) {
     node.tasks.spawn_on(node.clone().sample(), &control);
 }
 
-/// Tries the store until it passes, then opens the shards.
+/// Tries the store until it passes, then opens the shards. Data of another shape ends it.
 async fn in_background(node: Arc<Node>) {
     let mut pause = PROBE_FIRST;
     loop {
         match check_store(&node, true).await {
             Ok(()) => return open_shards(&node),
+            // Trying again does not change what lies in the store: somebody has to.
+            Err(StartError::Record(error)) if error.is_permanent() => {
+                tracing::error!(%error, "the data is not this node's; no shard is opened, and the store is not tried again");
+                node.set_probe(ProbeStatus::Failed, Some(error.to_string()));
+                return;
+            }
             Err(error) => {
                 tracing::warn!(%error, ?pause, "store not usable yet; no shard is opened");
                 node.set_probe(ProbeStatus::Pending, Some(error.to_string()));

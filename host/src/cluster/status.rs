@@ -79,7 +79,7 @@ pub struct ShardReport {
     pub durable_seq: Option<u64>,
     /// The newest write, while it is open.
     pub applied_seq: Option<u64>,
-    /// Calls that wait in its queue.
+    /// Calls in its queue, the one that runs included, and queries that wait or run.
     pub queued: usize,
     /// How often its guest trapped since the node started.
     pub traps: u64,

@@ -15,8 +15,8 @@ use super::swap;
 use crate::clock;
 use crate::db::open::{OpenError, Opening};
 use crate::guest::StopReason;
+use crate::shard::running::{Running, Start};
 use crate::shard::slot::Slot;
-use crate::shard::task::{Running, Start};
 
 /// Runs a shard until the node stops.
 pub(super) async fn supervise(node: Arc<Node>, shard: u32) {
@@ -71,8 +71,14 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
             return (reason, Duration::ZERO);
         }
     };
+    if node.stop.is_cancelled() {
+        if let Err(error) = opening.close().await {
+            tracing::warn!(shard, %error, "a database that had just opened did not close cleanly");
+        }
+        return (DownReason::Stopped, Duration::ZERO);
+    }
     slot.opened(opening.writer_epoch, opening.kill_switch().clone());
-    let loaded = node.module.load_full();
+    let mut loaded = node.module.load_full();
     let start = Start {
         cluster: node.cluster.clone(),
         node: node.node.clone(),
@@ -93,9 +99,19 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
         .started(loaded.module.describe().revision, took);
     tracing::info!(shard, writer_epoch = opening.writer_epoch, "shard started");
     // A swap that went round while this shard opened did not find it.
-    let newest = node.module.load_full();
-    if !Arc::ptr_eq(&newest, &loaded) {
-        swap::one(node, shard, newest).await;
+    loop {
+        let newest = node.module.load_full();
+        if Arc::ptr_eq(&newest, &loaded) {
+            break;
+        }
+        match swap::one(node, shard, newest.clone()).await.1 {
+            Some(Ok(_)) => loaded = newest,
+            Some(Err(error)) => {
+                tracing::error!(shard, %error, "shard opened with a module that was swapped meanwhile, and keeps it");
+                break;
+            }
+            None => break,
+        }
     }
     let began = clock::now();
     let (reason, why) = tokio::select! {
@@ -122,9 +138,9 @@ async fn end(
     let began = clock::now();
     match reason {
         DownReason::Stopped => {
+            slot.withdraw();
             slot.set(ShardState::Stopping);
             running.stop(StopReason::Stopping, limit).await;
-            slot.withdraw();
             match opening.close().await {
                 Ok(()) => tracing::info!(shard, "shard stopped"),
                 Err(error) => {
@@ -136,8 +152,11 @@ async fn end(
                 .stopped("stopped", clock::now().saturating_duration_since(began));
         }
         DownReason::Fenced | DownReason::Lost => {
-            let text = fenced(node, &opening, why).await;
+            // First nothing is served any more, then it is asked who has it.
+            running.fence();
             slot.withdraw();
+            slot.fail(ShardState::Fenced, why.to_owned());
+            let text = fenced(node, &opening, why).await;
             slot.fail(ShardState::Fenced, text.clone());
             tracing::error!(
                 shard,

@@ -8,11 +8,14 @@ use tokio::sync::oneshot;
 
 use super::node::{Loaded, Node};
 use super::start::{StartError, validate};
-use crate::call::CallError;
+use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::guest::Module;
 use crate::shard::Control;
 use crate::shard::task::Swapped;
+
+/// How much longer than its limits the swap of a shard may take.
+const SWAP_GRACE: Duration = Duration::from_secs(5);
 
 /// A swap that every open shard made.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -45,12 +48,28 @@ pub enum SwapError {
         /// Why.
         error: CallError,
     },
+    /// The host failed.
+    #[error("{0}")]
+    Failed(String),
 }
 
+/// Swaps on a task of its own: a caller that goes away leaves no mixture behind.
 pub(super) async fn swap(
     node: &Arc<Node>,
     module: Arc<dyn Module>,
 ) -> Result<SwapReport, SwapError> {
+    let (owned, control) = (node.clone(), node.threads.control());
+    let swapping = node
+        .tasks
+        .spawn_on(async move { swap_all(&owned, module).await }, &control);
+    swapping.await.unwrap_or_else(|error| {
+        Err(SwapError::Failed(format!(
+            "the swap failed in the host: {error}"
+        )))
+    })
+}
+
+async fn swap_all(node: &Arc<Node>, module: Arc<dyn Module>) -> Result<SwapReport, SwapError> {
     let _one_at_a_time = node.swapping.lock().await;
     let begun = clock::now();
     let old = node.module.load_full();
@@ -87,9 +106,14 @@ pub(super) async fn swap(
         }
         if let Some((shard, error)) = failed {
             node.module.store(old.clone());
-            let back = swapped
-                .iter()
-                .map(|(shard, _)| one(node, *shard, old.clone()));
+            // Not only those that were swapped here: one that opened meanwhile has taken the new module by itself.
+            let astray = node.slots.iter().filter(|slot| {
+                slot.handle()
+                    .is_some_and(|handle| handle.revision() == revision)
+            });
+            let back: Vec<_> = astray
+                .map(|slot| one(node, slot.shard(), old.clone()))
+                .collect();
             for (shard, outcome) in join_all(back).await {
                 if let Some(Err(error)) = outcome {
                     tracing::error!(shard, %error, "shard did not go back to its old module");
@@ -134,5 +158,15 @@ pub(super) async fn one(
     if handle.control(swap).await.is_err() {
         return (shard, None);
     }
-    (shard, outcome.await.ok())
+    // The call in progress, a start and a stop are bounded for a component; native logic may hang.
+    let limits = &node.config.limits;
+    let limit = limits.wall_time + limits.start_time * 2 + limits.stop_time + SWAP_GRACE;
+    match tokio::time::timeout(limit, outcome).await {
+        Ok(outcome) => (shard, outcome.ok()),
+        Err(_) => {
+            let message = format!("shard {shard} did not swap within {limit:?}");
+            let late = CallError::host(CallErrorKind::Timeout, message).at(shard);
+            (shard, Some(Err(late)))
+        }
+    }
 }

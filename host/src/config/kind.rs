@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
+use object_store::ObjectStoreScheme;
 use serde_json::{Map, Value};
 
 use super::units::{Size, Span, quoted};
@@ -64,7 +65,7 @@ impl Kind {
         match self {
             Self::Name => "a name: 1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit".into(),
             Self::Text(max) => format!("text of at most {max} bytes"),
-            Self::Url => "a store URL: memory:, file:///DIR, s3://BUCKET, gs://BUCKET or az://CONTAINER".into(),
+            Self::Url => "a store URL: memory:, file:///DIR, s3://BUCKET (s3a:), gs://BUCKET, az://CONTAINER (azure:, adl:, abfs:, abfss:), or the https: address of a bucket of S3, R2 or Azure".into(),
             Self::Prefix => "a path in the store: at most 512 bytes, segments of A-Z a-z 0-9 . _ = -, joined by /".into(),
             Self::File => "a path".into(),
             Self::Duration(min, max) => format!("a duration from {} to {}", Span(min), Span(max)),
@@ -199,14 +200,21 @@ fn is_prefix(text: &str) -> bool {
 fn url(text: &str) -> Result<(), String> {
     let url = url::Url::parse(text)
         .map_err(|error| format!("not a URL ({error}): expected {}", Kind::Url.expects()))?;
-    if !url.username().is_empty() || url.password().is_some() {
+    // In abfss://container@account.dfs.core.windows.net the user's place holds the container.
+    let holds_container =
+        url.scheme().starts_with("abfs") && url.host_str().is_some_and(|host| host.contains('.'));
+    if (!url.username().is_empty() && !holds_container) || url.password().is_some() {
         return Err("the URL holds credentials: give them as options of the store ([store_options], --store-option)".into());
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("the URL has a query or a fragment: give options in [store_options] or with --store-option".into());
     }
     match url.scheme() {
-        "memory" | "file" | "s3" | "gs" | "az" => Ok(()),
+        "memory" | "file" | "s3" | "s3a" | "gs" | "az" | "azure" | "adl" | "abfs" | "abfss" => Ok(()),
+        "https" | "http" => match ObjectStoreScheme::parse(&url) {
+            Ok((ObjectStoreScheme::AmazonS3 | ObjectStoreScheme::GoogleCloudStorage | ObjectStoreScheme::MicrosoftAzure, _)) => Ok(()),
+            _ => Err("the address is none of a known store's: for an S3 server of one's own write s3://BUCKET and set aws_endpoint in [store_options]".into()),
+        },
         scheme => Err(format!(
             "the scheme {} is unknown: expected {}",
             quoted(scheme),
@@ -377,5 +385,44 @@ impl<T: Field + Default> Field for Option<T> {
             }
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_those_that_stores_take() {
+        for good in [
+            "memory:",
+            "file:///var/lib/quarry",
+            "s3://b/p",
+            "s3a://b",
+            "gs://b",
+            "az://c",
+            "azure://c",
+            "adl://c",
+            "abfs://c@account.dfs.core.windows.net/p",
+            "abfss://c@account.dfs.core.windows.net/p",
+            "https://s3.eu-central-1.amazonaws.com/bucket",
+            "https://account.blob.core.windows.net/container",
+        ] {
+            assert_eq!(url(good), Ok(()), "{good}");
+        }
+        for (bad, part) in [
+            ("http://127.0.0.1:9000/bucket", "aws_endpoint"),
+            ("https://example.com/bucket", "aws_endpoint"),
+            ("ftp://b", "unknown"),
+            ("s3://user@b", "credentials"),
+            (
+                "abfss://c:secret@account.dfs.core.windows.net",
+                "credentials",
+            ),
+            ("s3://b?x=1", "query"),
+        ] {
+            let error = url(bad).expect_err(bad);
+            assert!(error.contains(part), "{bad}: {error}");
+        }
     }
 }

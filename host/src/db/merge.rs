@@ -266,16 +266,6 @@ mod tests {
                 let expected = format!("has {} bytes", operand.len());
                 let error = check_operand(name, operand).expect_err("operand");
                 assert!(error.contains(&expected) && error.contains(name), "{error}");
-                assert!(
-                    merge(name, None, &[operand])
-                        .expect_err("merge")
-                        .contains(&expected)
-                );
-                let value = merge(name, Some(operand), &[b"12345678"]).expect_err("value");
-                assert!(
-                    value.contains("existing value") && value.contains(&expected),
-                    "{value}"
-                );
             }
             assert_eq!(check_operand(name, b"12345678"), Ok(()));
         }

@@ -282,10 +282,19 @@ impl Opening {
     /// Waits until the database has ended by itself, and says why. Safe to drop.
     pub async fn down(&self) -> (DownReason, String) {
         let mut down = self.down.clone();
-        let ended = down
-            .wait_for(Option::is_some)
-            .await
-            .map(|reason| reason.clone());
+        let ended = async {
+            let known = down.wait_for(Option::is_some).await;
+            known.map(|reason| reason.clone())
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = ended => ended,
+            // The gate ends with the database, which tells why a little later; or because its flusher is gone.
+            () = async { self.gate.over().await; tokio::time::sleep(ABANDON).await } => {
+                let why = self.gate.ended().map_or_else(String::new, |ended| ended.to_string());
+                return (DownReason::Crashed, why);
+            }
+        };
         ended.ok().flatten().unwrap_or((
             DownReason::Crashed,
             "the watch on the database's status ended".into(),

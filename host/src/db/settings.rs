@@ -112,7 +112,7 @@ pub fn effective(user: Map<String, Value>) -> Result<Settings, Error> {
 const REFUSED: &[(&str, &str)] = &[
     (
         "flush_interval",
-        "Quarry decides when to flush the WAL, so that a write which waits for durability starts a flush at once; to space out WAL objects use Quarry's own setting flush_interval of the shard",
+        "Quarry decides when to flush the WAL, so that a write which waits for durability starts a flush at once; to space out WAL objects set shard.flush_interval",
     ),
     (
         "wal_enabled",
@@ -128,11 +128,11 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "garbage_collector_options",
-        "Quarry collects garbage itself, for one shard at a time on each node; see its own maintenance settings",
+        "Quarry collects garbage itself, for one shard at a time on each node, and nothing of that is to be set",
     ),
     (
         "compactor_options",
-        "Quarry compacts itself, a few shards at a time on each node, and a second compactor on a shard would fence its database; see Quarry's own maintenance settings",
+        "Quarry compacts itself, a few shards at a time on each node, and a second compactor on a shard would fence its database; of all that only l0_max_ssts is to be set: a shard is compacted from 4 L0 SSTs on, or one below it",
     ),
 ];
 
@@ -408,7 +408,7 @@ mod tests {
             ),
             (
                 json!({"flush_interval": "1ms"}),
-                &["\"flush_interval\"", "Quarry's own setting flush_interval"],
+                &["\"flush_interval\"", "set shard.flush_interval"],
             ),
             (
                 json!({"wal_enabled": false}),

@@ -239,14 +239,14 @@ impl Transaction {
             )
         })?;
         let db = self.db.clone();
-        let writing = Writing::begin(&db);
         let options = if self.size == 0 {
             slatedb::config::WriteOptions::default()
         } else {
             db.write_options()
         };
+        let writing = Writing::begin(&db, options.seqnum);
         let outcome = transaction.commit_with_options(&options).await;
-        writing.end(options.seqnum, outcome)
+        writing.end(outcome)
     }
 
     fn open(&self) -> Result<Arc<DbTransaction>, Error> {

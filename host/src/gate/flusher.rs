@@ -82,6 +82,7 @@ struct Run {
 
 impl Run {
     async fn run(mut self, stop: CancellationToken) {
+        let _end = EndOnPanic(self.gate.clone());
         loop {
             tokio::select! {
                 biased;
@@ -139,6 +140,7 @@ impl Run {
     /// Flushes what is applied by now. False when the database has ended.
     async fn flush(&mut self) -> bool {
         self.gate.armed.store(false, Ordering::Release);
+        std::sync::atomic::fence(Ordering::SeqCst);
         let begun = clock::now();
         self.last = Some(begun);
         let outcome = match self.db.snapshot() {
@@ -163,7 +165,8 @@ impl Run {
     fn advance(&mut self, view: Arc<DbSnapshot>) {
         let seq = view.seq();
         let grown = seq > self.gate.durable_seq();
-        self.stalled = !grown;
+        // Only whoever waits for more than there is can make flushes that bring nothing.
+        self.stalled = !grown && self.gate.wanted() > seq;
         self.gate.advance(Some(view), seq);
         if grown && lock(&self.replay).wal_flushed() {
             let (db, shard, replay) = (self.db.clone(), self.shard, self.replay.clone());
@@ -184,6 +187,17 @@ impl Run {
 
 fn lock(replay: &Mutex<ReplayBound>) -> MutexGuard<'_, ReplayBound> {
     replay.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Without its flusher a shard would serve, and nothing would ever be durable.
+struct EndOnPanic(Arc<Gate>);
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(Ended::Failed("the flusher panicked".into()));
+        }
+    }
 }
 
 /// What a failed database operation says of the shard.

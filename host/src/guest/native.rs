@@ -100,7 +100,7 @@ impl<L: Logic> Module for NativeModule<L> {
     }
 
     async fn instantiate(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Failure> {
-        let logic = (self.make)(&context);
+        let logic = caught(async { Ok((self.make)(&context)) }).await?;
         Ok(Box::new(NativeInstance { logic, context }))
     }
 
@@ -108,7 +108,7 @@ impl<L: Logic> Module for NativeModule<L> {
         &self,
         context: InstanceContext,
     ) -> Result<Box<dyn QueryInstance>, Failure> {
-        let logic = (self.make)(&context);
+        let logic = caught(async { Ok((self.make)(&context)) }).await?;
         Ok(Box::new(NativeInstance { logic, context }))
     }
 }

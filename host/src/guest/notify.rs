@@ -1,5 +1,6 @@
 //! Durability notifications of a guest: it asks with a seq and a tag, and gets the tag once that seq is durable.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -9,19 +10,25 @@ use super::GuestError;
 use crate::db::ShardDb;
 use crate::gate::Gate;
 
-/// Takes a guest's wishes and hands the tags to its shard, in the order of seq, each once, only for durable writes.
+/// Takes the wishes of one instance and hands its tags to its shard, in the order of seq, each once, only for durable writes.
 ///
-/// Tags belong to the memory of the instance that asked: after a trap they are dropped. A swap keeps them.
+/// Tags belong to the memory of the instance that asked: after a trap they are dropped, and those of an instance that did not start
+/// are never given to another. A swap keeps them.
 pub struct Notifier {
+    shared: Arc<Shared>,
+    instance: u64,
+}
+
+struct Shared {
     gate: Arc<Gate>,
     limit: usize,
     outstanding: Arc<AtomicUsize>,
-    instance: Arc<AtomicU64>,
-    sink: mpsc::UnboundedSender<u64>,
+    instances: AtomicU64,
+    sink: mpsc::UnboundedSender<(u64, u64)>,
 }
 
 impl Notifier {
-    /// A notifier of at most `limit` outstanding wishes, and where its tags come out.
+    /// A notifier of at most `limit` outstanding wishes of all instances together, and where their tags come out.
     #[must_use]
     pub fn new(gate: Arc<Gate>, limit: usize) -> (Self, Tags) {
         let (sink, receiver) = mpsc::unbounded_channel();
@@ -29,23 +36,37 @@ impl Notifier {
         let tags = Tags {
             receiver,
             outstanding: outstanding.clone(),
+            heirs: BTreeSet::new(),
         };
-        (
-            Self {
-                gate,
-                limit,
-                outstanding,
-                instance: Arc::new(AtomicU64::new(0)),
-                sink,
-            },
-            tags,
-        )
+        let shared = Shared {
+            gate,
+            limit,
+            outstanding,
+            instances: AtomicU64::new(0),
+            sink,
+        };
+        let notifier = Self {
+            shared: Arc::new(shared),
+            instance: 0,
+        };
+        (notifier, tags)
+    }
+
+    /// The notifier of a further instance.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        let instance = self.shared.instances.fetch_add(1, Ordering::AcqRel) + 1;
+        Self {
+            shared: self.shared.clone(),
+            instance,
+        }
     }
 
     /// Asks for `tag` once every write up to `seq` is durable.
     ///
     /// # Errors
-    /// `invalid-argument` for a seq that was not given out yet, `limit` when too many wishes are outstanding.
+    /// `invalid-argument` for a seq that was not given out by this opening of the shard or one that it knows of, `limit` when too
+    /// many wishes are outstanding.
     pub fn when_durable(&self, db: &ShardDb, seq: u64, tag: u64) -> Result<(), GuestError> {
         let newest = db.visible_seq();
         if seq > newest {
@@ -54,61 +75,83 @@ impl Notifier {
                 format!("seq {seq} was not given out yet; the newest write is {newest}"),
             ));
         }
-        if self.outstanding.fetch_add(1, Ordering::AcqRel) >= self.limit {
-            self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        if !db.knows(seq) {
+            return Err(GuestError::new(
+                "invalid-argument",
+                format!(
+                    "seq {seq} belongs to an earlier opening of the shard; if it was not durable then, it is lost"
+                ),
+            ));
+        }
+        let shared = &self.shared;
+        if shared.outstanding.fetch_add(1, Ordering::AcqRel) >= shared.limit {
+            shared.outstanding.fetch_sub(1, Ordering::AcqRel);
             return Err(GuestError::retryable(
                 "limit",
                 format!(
                     "{} notifications are outstanding (limits.notifications)",
-                    self.limit
+                    shared.limit
                 ),
             ));
         }
         let (sink, outstanding, instance) = (
-            self.sink.clone(),
-            self.outstanding.clone(),
-            self.instance.clone(),
+            shared.sink.clone(),
+            shared.outstanding.clone(),
+            self.instance,
         );
-        let asked_by = instance.load(Ordering::Acquire);
-        self.gate.when_durable(
+        shared.gate.when_durable(
             seq,
             Box::new(move |outcome| {
-                let wanted = outcome.is_ok() && instance.load(Ordering::Acquire) == asked_by;
-                if !wanted || sink.send(tag).is_err() {
+                if outcome.is_err() || sink.send((instance, tag)).is_err() {
                     outstanding.fetch_sub(1, Ordering::AcqRel);
                 }
             }),
         );
         Ok(())
     }
-
-    /// The instance is gone, and its wishes with it.
-    pub fn forget(&self) {
-        self.instance.fetch_add(1, Ordering::AcqRel);
-    }
 }
 
 /// Where a shard takes its guest's durable tags from.
 pub struct Tags {
-    receiver: mpsc::UnboundedReceiver<u64>,
+    receiver: mpsc::UnboundedReceiver<(u64, u64)>,
     outstanding: Arc<AtomicUsize>,
+    /// The instances whose tags go to the one that runs: itself, and those that it was swapped for.
+    heirs: BTreeSet<u64>,
 }
 
 impl Tags {
     /// Waits for tags, and takes up to `max`. Safe to drop.
     pub async fn next(&mut self, max: usize) -> Vec<u64> {
-        let mut tags = Vec::new();
-        let count = self.receiver.recv_many(&mut tags, max).await;
-        if count == 0 {
-            // The notifier is gone; there will be no more.
-            std::future::pending::<()>().await;
+        loop {
+            let mut tags = Vec::new();
+            let count = self.receiver.recv_many(&mut tags, max).await;
+            if count == 0 {
+                // The notifier is gone; there will be no more.
+                std::future::pending::<()>().await;
+            }
+            self.outstanding.fetch_sub(count, Ordering::AcqRel);
+            let wanted = tags
+                .into_iter()
+                .filter(|(instance, _)| self.heirs.contains(instance));
+            let tags: Vec<u64> = wanted.map(|(_, tag)| tag).collect();
+            if !tags.is_empty() {
+                return tags;
+            }
         }
-        self.outstanding.fetch_sub(count, Ordering::AcqRel);
-        tags
     }
 
-    /// Drops what is there: its instance is gone.
-    pub fn clear(&mut self) {
+    /// An instance runs, and gets its tags.
+    pub fn adopt(&mut self, notifier: &Notifier) {
+        self.heirs.insert(notifier.instance);
+    }
+
+    /// The instance is gone, and its wishes with it.
+    pub fn forget(&mut self) {
+        self.heirs.clear();
+    }
+
+    /// Takes what is there, unread.
+    pub(crate) fn clear(&mut self) {
         while self.receiver.try_recv().is_ok() {
             self.outstanding.fetch_sub(1, Ordering::AcqRel);
         }

@@ -1,5 +1,6 @@
-//! Reading a request's body: bounded in bytes and time.
+//! Reading a request's body: bounded in bytes and time, and all bodies together in bytes.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use ::http::StatusCode;
@@ -8,38 +9,111 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
 use super::Problem;
+use crate::call::CallErrorKind;
 use crate::config::units::{Size, Span};
 
-/// Reads all of a body. One that came in one piece, as small ones do, is not copied.
-pub(super) async fn read(body: Incoming, most: usize, within: Duration) -> Result<Bytes, Problem> {
+/// The bytes of all bodies whose requests are in progress.
+#[derive(Debug)]
+pub(super) struct Bodies {
+    used: AtomicUsize,
+    most: usize,
+}
+
+/// A body's share of [`Bodies`]; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Share<'b> {
+    bodies: &'b Bodies,
+    bytes: usize,
+}
+
+impl Bodies {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            used: AtomicUsize::new(0),
+            most,
+        }
+    }
+
+    /// Of a body that nothing came of yet.
+    fn share(&self) -> Share<'_> {
+        Share {
+            bodies: self,
+            bytes: 0,
+        }
+    }
+}
+
+impl Share<'_> {
+    /// For what came, not for what was announced: who announces much and sends nothing takes no room from others.
+    fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        let Bodies { used, most } = self.bodies;
+        let before = used.fetch_add(bytes, Relaxed);
+        self.bytes += bytes;
+        if before.saturating_add(bytes) <= *most {
+            return Ok(());
+        }
+        let detail = format!(
+            "the bodies of the requests in progress have {} together, all that this node takes (`http.max_bodies`); nothing ran",
+            Size(*most as u64)
+        );
+        Err(Problem {
+            retryable: true,
+            ..Problem::host(
+                StatusCode::TOO_MANY_REQUESTS,
+                CallErrorKind::Overloaded.code(),
+                detail,
+            )
+        })
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.bodies.used.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Reads all of a body. One that came in one piece, as small ones do, is not copied. Its share is to be kept while it is.
+pub(super) async fn read(
+    body: Incoming,
+    most: usize,
+    bodies: &Bodies,
+    within: Duration,
+) -> Result<(Bytes, Share<'_>), Problem> {
     let announced = body.size_hint().lower();
     if announced > most as u64 {
         return Err(too_large(most));
     }
-    tokio::time::timeout(
-        within,
-        collect(body, most, usize::try_from(announced).unwrap_or(0)),
-    )
-    .await
-    .unwrap_or_else(|_| {
-        Err(Problem::host(
-            StatusCode::REQUEST_TIMEOUT,
-            "body-timeout",
-            format!(
-                "the body did not arrive within {}, the request's timeout",
-                Span(within)
-            ),
-        ))
-    })
+    let mut share = bodies.share();
+    let announced = usize::try_from(announced).unwrap_or(0);
+    let all = tokio::time::timeout(within, collect(body, most, &mut share, announced))
+        .await
+        .unwrap_or_else(|_| {
+            Err(Problem::host(
+                StatusCode::REQUEST_TIMEOUT,
+                "body-timeout",
+                format!(
+                    "the body did not arrive within {}, the request's timeout",
+                    Span(within)
+                ),
+            ))
+        })?;
+    Ok((all, share))
 }
 
-async fn collect(mut body: Incoming, most: usize, announced: usize) -> Result<Bytes, Problem> {
+async fn collect(
+    mut body: Incoming,
+    most: usize,
+    share: &mut Share<'_>,
+    announced: usize,
+) -> Result<Bytes, Problem> {
     let Some(first) = data(&mut body).await? else {
         return Ok(Bytes::new());
     };
     if first.len() > most {
         return Err(too_large(most));
     }
+    share.grow(first.len())?;
     if body.is_end_stream() {
         return Ok(first);
     }
@@ -47,13 +121,15 @@ async fn collect(mut body: Incoming, most: usize, announced: usize) -> Result<By
         return Ok(first);
     };
     // A client may announce much and send little: what is kept grows with what came.
-    let mut all = BytesMut::with_capacity(announced.min(1 << 20).max(first.len() + second.len()));
+    let mut all = BytesMut::with_capacity(announced.min(64 << 10).max(first.len() + second.len()));
     all.extend_from_slice(&first);
+    drop(first);
     let mut next = Some(second);
     while let Some(more) = next {
         if all.len() + more.len() > most {
             return Err(too_large(most));
         }
+        share.grow(more.len())?;
         all.extend_from_slice(&more);
         next = data(&mut body).await?;
     }
@@ -83,4 +159,32 @@ fn too_large(most: usize) -> Problem {
         Size(most as u64)
     );
     Problem::host(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bodies_together_are_bounded() {
+        let bodies = Bodies::new(100);
+        let (mut one, mut other) = (bodies.share(), bodies.share());
+        one.grow(60).expect("room");
+        other.grow(40).expect("room to the last byte");
+        let problem = other.grow(1).expect_err("no room");
+        assert_eq!(
+            (problem.status.as_u16(), &*problem.code),
+            (429, "overloaded")
+        );
+        assert!(
+            problem.retryable && problem.detail.contains("100B"),
+            "{}",
+            problem.detail
+        );
+        drop(other);
+        one.grow(40)
+            .expect("what was given back, the refused byte too");
+        drop(one);
+        assert_eq!(bodies.used.load(Relaxed), 0);
+    }
 }

@@ -40,7 +40,7 @@ pub(super) async fn call(
     let name = method(name)?;
     let query = CallQuery::call(query, shared.options.max_timeout)?;
     let headers = passed_on(request.headers())?;
-    let (payload, left) = payload(shared, request, query.timeout).await?;
+    let (payload, left, _share) = payload(shared, request, query.timeout).await?;
     let options = CallOptions {
         durability: query.durability,
         timeout: Some(left),
@@ -62,7 +62,7 @@ pub(super) async fn query(
     let name = method(name)?;
     let query = CallQuery::query(query, shared.options.max_timeout)?;
     let headers = passed_on(request.headers())?;
-    let (payload, left) = payload(shared, request, query.timeout).await?;
+    let (payload, left, _share) = payload(shared, request, query.timeout).await?;
     let options = QueryOptions {
         read: query.read,
         timeout: Some(left),
@@ -75,15 +75,17 @@ pub(super) async fn query(
     Ok(respond(shared, reply))
 }
 
-/// Reads the body, and says how much of the caller's time is left after it.
+/// Reads the body, and says how much of the caller's time is left after it. The share of the body is to be kept until the reply.
 async fn payload(
     shared: &Shared,
     request: Request<Incoming>,
     timeout: Option<Duration>,
-) -> Result<(Bytes, Duration), Problem> {
+) -> Result<(Bytes, Duration, body::Share<'_>), Problem> {
     let timeout = timeout.unwrap_or(shared.options.timeout);
     let began = clock::now();
-    let payload = body::read(request.into_body(), shared.options.max_body, timeout).await?;
+    let body = request.into_body();
+    let (payload, share) =
+        body::read(body, shared.options.max_body, &shared.bodies, timeout).await?;
     let left = timeout.saturating_sub(clock::now().saturating_duration_since(began));
     if left.is_zero() {
         let detail = format!(
@@ -92,7 +94,7 @@ async fn payload(
         );
         return Err(CallError::host(CallErrorKind::Timeout, detail).into());
     }
-    Ok((payload, left))
+    Ok((payload, left, share))
 }
 
 fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, String)>, Problem> {

@@ -5,9 +5,10 @@
 //! | the request: parameters, method name, shard out of range (`invalid-request`) | 400 | host |
 //! | no such route (`not-found`), the guest has no queries (`no-queries`) | 404 | host |
 //! | a method that the route lacks (`method-not-allowed`) | 405 | host |
+//! | a web page of another origin made it (`forbidden-origin`) | 403 | host |
 //! | the body did not arrive in time (`body-timeout`), or ended early (`body-incomplete`) | 408, 400 | host |
 //! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |
-//! | the shard's queue is full (`overloaded`) | 429 | host |
+//! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
 //! | the shard is not open (`unassigned`), or quarantined (`quarantined`) | 503 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 
-use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, views};
+use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, origin, views};
 use crate::config::units::Size;
 use crate::metrics;
 
@@ -250,14 +250,15 @@ async fn act(
 
 /// Checks what every request is bound to.
 fn check<B>(request: &Request<B>, options: &HttpOptions) -> Result<(), Problem> {
-    let most = options.max_header;
+    origin::check(request, &options.allow_origins)?;
+    let most = options.max_uri;
     let path = request
         .uri()
         .path_and_query()
         .map_or(0, |path| path.as_str().len());
     if path > most {
         let detail = format!(
-            "the path and query have {path} bytes; at most {} are allowed (`http.max_header`)",
+            "the path and query have {path} bytes; at most {} are allowed (`http.max_uri`)",
             Size(most as u64)
         );
         return Err(Problem::host(
@@ -276,6 +277,7 @@ fn check<B>(request: &Request<B>, options: &HttpOptions) -> Result<(), Problem> 
             detail,
         ));
     }
+    let most = options.max_header;
     let bytes: usize = request
         .headers()
         .iter()
@@ -409,6 +411,7 @@ mod tests {
     fn what_is_over_a_limit_is_named() {
         let options = HttpOptions {
             max_header: 1000,
+            max_uri: 2000,
             ..HttpOptions::from(&crate::config::Config::default())
         };
         let request = |path: &str, fields: usize, bytes: usize| {
@@ -421,9 +424,9 @@ mod tests {
         assert!(check(&request("/", 2, 400), &options).is_ok());
         for (request, status, part) in [
             (
-                request(&format!("/{}", "p".repeat(1000)), 0, 0),
+                request(&format!("/{}", "p".repeat(2000)), 0, 0),
                 414,
-                "1001 bytes; at most 1000B are allowed (`http.max_header`)",
+                "2001 bytes; at most 2000B are allowed (`http.max_uri`)",
             ),
             (request("/", 65, 1), 431, "65 header fields; at most 64"),
             (

@@ -13,14 +13,19 @@ use crate::clock;
 
 /// No request is arriving.
 const NONE: u64 = u64::MAX;
+/// What HTTP/2 writes at once beside replies, at most: answers to a PING and to SETTINGS, and window updates.
+const CONTROL_BYTES: u64 = 64;
 
 /// What a connection does. Times are milliseconds since it began.
 #[derive(Debug)]
 pub(super) struct Activity {
     began: Instant,
     in_progress: AtomicU32,
-    /// When the last request or write ended.
+    /// When the last request, or the last write of a reply, ended.
     last: AtomicU64,
+    /// Bytes of replies that are still to be written, about. Whatever else is written, such as what answers the PINGs of HTTP/2, is
+    /// no sign that the connection is of use.
+    owed: AtomicU64,
     /// When the first byte of a request came whose headers are not complete.
     arriving: AtomicU64,
     /// Nothing was read yet.
@@ -49,6 +54,7 @@ impl Activity {
             began: now,
             in_progress: AtomicU32::new(0),
             last: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
             arriving: AtomicU64::new(0),
             fresh: AtomicBool::new(true),
             http2: AtomicBool::new(false),
@@ -97,12 +103,29 @@ impl Activity {
         }
     }
 
+    fn wrote(&self, bytes: u64) {
+        if bytes <= CONTROL_BYTES && self.http2.load(Relaxed) {
+            return;
+        }
+        let less = |owed: u64| (owed > 0).then(|| owed.saturating_sub(bytes));
+        if self.owed.fetch_update(Relaxed, Relaxed, less).is_ok() {
+            self.moved();
+        }
+    }
+
     fn moved(&self) {
         self.last.store(self.at(clock::now()), Relaxed);
     }
 
     fn at(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(NONE - 1)
+    }
+}
+
+impl Busy {
+    /// The request has its reply, with a body of so many bytes.
+    pub(super) fn answered(self, body: u64) {
+        self.0.owed.fetch_add(body, Relaxed);
     }
 }
 
@@ -125,8 +148,8 @@ impl<S> Watched<S> {
     }
 
     fn wrote(&self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(outcome, Poll::Ready(Ok(bytes)) if bytes > 0) {
-            self.activity.moved();
+        if let Poll::Ready(Ok(bytes)) = outcome {
+            self.activity.wrote(bytes as u64);
         }
         outcome
     }
@@ -235,6 +258,27 @@ mod tests {
         assert_eq!(
             activity.judge(now + Duration::from_secs(80), HEADER, IDLE),
             Verdict::Idle
+        );
+    }
+
+    #[test]
+    fn only_replies_keep_a_connection_not_answers_to_pings() {
+        const UNMOVED: u64 = u64::MAX;
+        let activity = Arc::new(Activity::new(clock::now()));
+        activity.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        activity.request().answered(140);
+        let moves = |bytes| {
+            activity.last.store(UNMOVED, Relaxed);
+            activity.wrote(bytes);
+            activity.last.load(Relaxed) != UNMOVED
+        };
+        assert!(moves(100), "a part of the reply");
+        assert!(moves(100), "its rest");
+        assert!(!moves(100), "nothing is owed any more");
+        activity.request().answered(140);
+        assert!(
+            !moves(17),
+            "the answer to a PING, beside a reply that nobody takes"
         );
     }
 }

@@ -4,6 +4,7 @@
 //! query runtime. A query reads a snapshot of everything applied, and its reply waits for that to be durable; or it
 //! reads the durable view and waits for nothing.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,14 +38,15 @@ struct State {
 }
 
 impl QueryPool {
-    pub(super) fn new(
-        module: Arc<dyn Module>,
-        context: InstanceContext,
-        runtime: Handle,
-        queue: Arc<Queue>,
-    ) -> Self {
-        let limits = context.db.limits();
+    pub(super) fn new(module: Arc<dyn Module>, context: InstanceContext, runtime: Handle) -> Self {
+        let limits = context.db.limits().clone();
         let running = Semaphore::new(limits.query_instances);
+        // Not the queue of the calls: queries that wait must not keep calls out.
+        let queue = Arc::new(Queue {
+            calls: 0.into(),
+            bytes: 0.into(),
+            limits,
+        });
         let state = Mutex::new(State {
             module,
             context: context.clone(),
@@ -93,6 +95,20 @@ impl QueryPool {
         drop(idle);
     }
 
+    /// Begins no further query, and waits for those in progress.
+    pub(crate) async fn stop(&self, limit: Duration) {
+        let all = u32::try_from(self.context.db.limits().query_instances).unwrap_or(u32::MAX);
+        // Behind everyone who waits already.
+        let ended = tokio::time::timeout(limit, self.running.acquire_many(all)).await;
+        self.running.close();
+        drop(ended);
+    }
+
+    /// Queries that wait or run.
+    pub(super) fn queued(&self) -> usize {
+        self.queue.calls.load(Ordering::Relaxed)
+    }
+
     /// Drops instances that were idle for long.
     pub(crate) fn trim(&self, now: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +121,9 @@ impl QueryPool {
     }
 
     async fn run(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
-        let running = self.running.acquire().await.map_err(|_| self.ended())?;
+        let deadline = tokio::time::Instant::from_std(request.deadline);
+        let running = tokio::time::timeout_at(deadline, self.running.acquire()).await;
+        let running = running.map_err(|_| late())?.map_err(|_| self.ended())?;
         if let Some(error) = expired(&request) {
             return Err(error);
         }
@@ -163,11 +181,10 @@ impl QueryPool {
             }
         };
         // An error shows as much as a reply.
-        if read == Read::Applied {
-            db.gate()
-                .durable(seq)
-                .await
-                .map_err(|ended| CallError::ended(&ended))?;
+        if read == Read::Applied && !db.gate().is_open(seq) {
+            let durable = tokio::time::timeout_at(deadline, db.gate().durable(seq)).await;
+            // A query changes nothing, so it is always safe to make it again.
+            durable.map_err(|_| late())?.map_err(|_| self.ended())?;
         }
         outcome
     }
@@ -195,4 +212,9 @@ impl QueryPool {
             format!("shard {} was closed", self.context.shard),
         )
     }
+}
+
+/// The reply of a query did not come within the caller's time.
+fn late() -> CallError {
+    CallError::host(CallErrorKind::Timeout, "the query did not reply in time")
 }

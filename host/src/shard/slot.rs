@@ -37,6 +37,8 @@ struct State {
     opens: u64,
     /// Whether its first start has been tried, with whatever success.
     attempted: bool,
+    /// Whether it is open: what its guest does is of no account after that.
+    live: bool,
 }
 
 impl Slot {
@@ -51,6 +53,7 @@ impl Slot {
             traps: 0,
             opens: 0,
             attempted: false,
+            live: false,
         };
         Self {
             shard,
@@ -73,7 +76,7 @@ impl Slot {
 
     /// Ends the pause before the next attempt to open it.
     pub fn retry_now(&self) {
-        self.retry.notify_waiters();
+        self.retry.notify_one();
     }
 
     /// Waits until someone wants the next attempt now.
@@ -91,6 +94,12 @@ impl Slot {
     #[must_use]
     pub fn state(&self) -> ShardState {
         self.lock().state
+    }
+
+    /// Whether it serves calls.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.state() == ShardState::Running && self.handle.load().is_some()
     }
 
     /// Whether its first start has been tried.
@@ -148,13 +157,29 @@ impl Slot {
         });
     }
 
+    /// Its guest does something else now; of no account once the shard is being closed.
+    pub fn guest(&self, to: ShardState) {
+        self.change(|state| {
+            if state.live {
+                state.state = to;
+            }
+        });
+    }
+
     /// Its guest trapped.
     pub fn trapped(&self, to: ShardState, error: String) {
         self.change(|state| {
-            state.state = to;
+            if state.live {
+                state.state = to;
+            }
             state.traps += 1;
             state.last_error = Some(error);
         });
+    }
+
+    /// What its last failure was, in words that could not be shown before.
+    pub fn explain(&self, error: String) {
+        self.change(|state| state.last_error = Some(error));
     }
 
     /// Its first start was tried.
@@ -168,6 +193,7 @@ impl Slot {
         self.change(|state| {
             state.writer_epoch = Some(writer_epoch);
             state.opens += 1;
+            state.live = true;
         });
     }
 
@@ -180,7 +206,10 @@ impl Slot {
     /// It cannot be called any more.
     pub fn withdraw(&self) {
         self.handle.store(None);
-        self.change(|state| state.writer_epoch = None);
+        self.change(|state| {
+            state.writer_epoch = None;
+            state.live = false;
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

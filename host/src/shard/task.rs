@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quarry_core::traps::{Ledger, Verdict};
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 
 use super::held::Held;
 use super::queries::QueryPool;
 use super::slot::Slot;
-use super::{Begun, Call, Control, Outcome, Queue, ShardHandle, expired};
+use super::{Begun, Call, Control, Outcome, expired};
 use crate::call::{CallError, CallErrorKind, Durability};
 use crate::clock;
 use crate::cluster::status::ShardState;
@@ -23,35 +21,11 @@ use crate::gate::Gate;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::{Notifier, Tags};
 use crate::guest::{
-    Failure, Instance, InstanceContext, Module, Request, ShardFlag, StopReason, Trap, TrapKind,
+    Failure, Instance, InstanceContext, Module, Request, StopReason, Trap, TrapKind,
 };
 
 /// Durable tags that a guest gets at once.
 const TAGS_MAX: usize = 1024;
-
-/// What a shard is started with.
-pub struct Start {
-    /// The cluster's name.
-    pub cluster: Arc<str>,
-    /// This node's name.
-    pub node: Arc<str>,
-    /// The shard's number.
-    pub shard: u32,
-    /// How many shards there are.
-    pub shards: u32,
-    /// Its open database.
-    pub db: Arc<ShardDb>,
-    /// Its guest.
-    pub module: Arc<dyn Module>,
-    /// The guest's options.
-    pub options: Arc<str>,
-    /// Its place on the node.
-    pub slot: Arc<Slot>,
-    /// The thread that it runs on.
-    pub shard_thread: Handle,
-    /// Where its queries run.
-    pub query: Handle,
-}
 
 /// A swap that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -64,145 +38,26 @@ pub struct Swapped {
     pub pause: Duration,
 }
 
-/// A shard at work.
-pub struct Running {
-    shard: u32,
-    handle: Arc<ShardHandle>,
-    stop: oneshot::Sender<StopReason>,
-    task: JoinHandle<()>,
+/// A shard's task and what belongs to it.
+pub(super) struct Shard {
+    pub(super) shard: u32,
+    pub(super) db: Arc<ShardDb>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) module: Arc<dyn Module>,
+    pub(super) context: InstanceContext,
+    pub(super) notifier: Notifier,
+    pub(super) guest: Guest,
+    pub(super) tags: Tags,
+    pub(super) traps: Ledger,
+    pub(super) held: Arc<Held>,
+    pub(super) born: Instant,
+    pub(super) slot: Arc<Slot>,
+    pub(super) revision: Arc<AtomicU64>,
+    pub(super) queries: Arc<QueryPool>,
 }
 
-impl Running {
-    /// Starts a shard, and waits until its guest's start was tried once. The shard is then published in its slot, whether its guest runs
-    /// or is tried again.
-    pub async fn start(start: Start) -> Self {
-        let (calls, receive_calls) = mpsc::unbounded_channel();
-        let (control, receive_control) = mpsc::channel(16);
-        let (stop, stopped) = oneshot::channel();
-        let limits = start.db.limits().clone();
-        let gate = start.db.gate().clone();
-        let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
-        let info = start.module.describe().clone();
-        let flag = Arc::new(ShardFlag::default());
-        let context = InstanceContext {
-            cluster: start.cluster,
-            node: start.node,
-            shard: start.shard,
-            shards: start.shards,
-            generation: 0,
-            options: start.options,
-            db: start.db.clone(),
-            gate: gate.clone(),
-            notifier: Arc::new(notifier),
-            status: flag.clone(),
-            log: Arc::new(GuestLog::new(
-                start.shard,
-                info.name.clone(),
-                info.revision,
-                limits.log_bytes_per_second,
-            )),
-        };
-        let queue = Arc::new(Queue {
-            calls: 0.into(),
-            bytes: 0.into(),
-            limits: limits.clone(),
-        });
-        let queries = Arc::new(QueryPool::new(
-            start.module.clone(),
-            context.clone(),
-            start.query,
-            queue.clone(),
-        ));
-        let revision = Arc::new(AtomicU64::new(info.revision));
-        let handle = Arc::new(ShardHandle {
-            shard: start.shard,
-            calls,
-            control,
-            queue,
-            db: start.db.clone(),
-            flag,
-            revision: revision.clone(),
-            queries: queries.clone(),
-        });
-        let (started, first) = oneshot::channel();
-        let shard = Shard {
-            shard: start.shard,
-            db: start.db,
-            gate,
-            module: start.module,
-            context,
-            guest: Guest::Waiting(clock::now()),
-            tags,
-            traps: Ledger::new(limits.traps, limits.trap_window),
-            held: Held::new(limits.queue_bytes),
-            born: clock::now(),
-            slot: start.slot.clone(),
-            revision,
-            queries,
-        };
-        let task =
-            start
-                .shard_thread
-                .spawn(shard.run(receive_calls, receive_control, stopped, started));
-        // An error means that the task has ended; whoever waits for its end learns why.
-        _ = first.await;
-        start.slot.publish(handle.clone());
-        Self {
-            shard: start.shard,
-            handle,
-            stop,
-            task,
-        }
-    }
-
-    /// Waits until the task has ended by itself, which it only does by a panic of the host. Safe to drop.
-    pub async fn ended(&mut self) -> String {
-        match (&mut self.task).await {
-            Ok(()) => "the shard's task ended".into(),
-            Err(error) => format!("the shard's task failed: {error}"),
-        }
-    }
-
-    /// Stops the shard: accepted calls are finished (or, after a fence, refused), the guest is stopped. After `limit` the rest is cut off.
-    pub async fn stop(self, reason: StopReason, limit: Duration) {
-        match reason {
-            StopReason::Fenced => self.handle.flag.set_fenced(),
-            _ => self.handle.flag.set_stopping(),
-        }
-        _ = self.stop.send(reason);
-        let mut task = self.task;
-        match tokio::time::timeout(limit, &mut task).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(shard = self.shard, %error, "shard task failed"),
-            Err(_) => {
-                task.abort();
-                tracing::warn!(
-                    shard = self.shard,
-                    ?limit,
-                    "guest did not stop in time and was cut off (shard.close_timeout)"
-                );
-            }
-        }
-    }
-}
-
-struct Shard {
-    shard: u32,
-    db: Arc<ShardDb>,
-    gate: Arc<Gate>,
-    module: Arc<dyn Module>,
-    context: InstanceContext,
-    guest: Guest,
-    tags: Tags,
-    traps: Ledger,
-    held: Arc<Held>,
-    born: Instant,
-    slot: Arc<Slot>,
-    revision: Arc<AtomicU64>,
-    queries: Arc<QueryPool>,
-}
-
-enum Guest {
+/// Whether the shard has a guest that works.
+pub(super) enum Guest {
     Running(Box<dyn Instance>),
     /// It is started at this time.
     Waiting(Instant),
@@ -219,7 +74,7 @@ enum Event {
 }
 
 impl Shard {
-    async fn run(
+    pub(super) async fn run(
         mut self,
         mut calls: mpsc::UnboundedReceiver<Call>,
         mut control: mpsc::Receiver<Control>,
@@ -242,6 +97,7 @@ impl Shard {
         calls.close();
         while let Some(call) = calls.recv().await {
             if reason == StopReason::Stopping
+                && !self.gate.is_over()
                 && matches!(self.guest, Guest::Running(_))
                 && !self.held.is_full()
             {
@@ -308,7 +164,11 @@ impl Shard {
         let instance = match &mut self.guest {
             Guest::Running(instance) => instance,
             Guest::Quarantined(reason) => {
-                _ = answer.send(Err(CallError::host(CallErrorKind::Quarantined, &**reason)));
+                // The reason holds words of the guest, which may show a write.
+                let refused = CallError::host(CallErrorKind::Quarantined, &**reason);
+                let refuse = move |_| _ = answer.send(Err(refused));
+                self.gate
+                    .when_durable(self.db.visible_seq(), Box::new(refuse));
                 return;
             }
             Guest::Waiting(_) => return,
@@ -344,7 +204,7 @@ impl Shard {
                 Err(error)
             }
         };
-        if applied || self.gate.is_open(seq) {
+        if (applied && !self.gate.is_over()) || self.gate.is_open(seq) {
             answer.send(outcome);
             return;
         }
@@ -454,11 +314,13 @@ impl Shard {
 
     /// Makes and starts an instance of the shard's module.
     async fn start(&mut self) {
-        self.slot.set(ShardState::Starting);
+        self.slot.guest(ShardState::Starting);
+        self.context.notifier = Arc::new(self.notifier.next());
         match fresh(&self.module, &self.context).await {
             Ok(instance) => {
                 self.guest = Guest::Running(instance);
-                self.slot.set(ShardState::Running);
+                self.tags.adopt(&self.context.notifier);
+                self.slot.guest(ShardState::Running);
             }
             Err(failure) => {
                 let trap = match failure {
@@ -489,6 +351,7 @@ impl Shard {
         );
         let context = InstanceContext {
             options,
+            notifier: Arc::new(self.notifier.next()),
             log: Arc::new(log),
             ..self.context.clone()
         };
@@ -504,9 +367,10 @@ impl Shard {
         self.module = module.clone();
         self.context = context.clone();
         self.traps.clear();
+        self.tags.adopt(&self.context.notifier);
         self.queries.swap(module, context);
         self.revision.store(info.revision, Ordering::Release);
-        self.slot.set(ShardState::Running);
+        self.slot.guest(ShardState::Running);
         Ok(Swapped {
             from,
             to: info.revision,
@@ -528,7 +392,8 @@ impl Shard {
                     ?pause,
                     "guest trapped; its instance is replaced"
                 );
-                self.slot.trapped(ShardState::Crashed, text);
+                self.slot
+                    .trapped(ShardState::Crashed, trap.kind.to_string());
                 self.guest = Guest::Waiting(now + pause);
             }
             Verdict::Quarantine => {
@@ -547,16 +412,26 @@ impl Shard {
                     "guest quarantined"
                 );
                 self.slot.metrics.quarantined();
-                self.slot.trapped(ShardState::Quarantined, text);
+                self.slot
+                    .trapped(ShardState::Quarantined, trap.kind.to_string());
                 self.guest = Guest::Quarantined(reason.into());
             }
         }
+        // The words are the guest's, and may show a write.
+        let slot = self.slot.clone();
+        let words = trap.to_string();
+        let explain = move |durable: Result<(), _>| {
+            if durable.is_ok() {
+                slot.explain(words);
+            }
+        };
+        self.gate
+            .when_durable(self.db.visible_seq(), Box::new(explain));
     }
 
     /// The memory of the instance is gone, and what it asked for with it.
     fn forget(&mut self) {
-        self.context.notifier.forget();
-        self.tags.clear();
+        self.tags.forget();
     }
 
     fn not_started(&self) -> CallError {

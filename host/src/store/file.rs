@@ -357,7 +357,12 @@ impl Folder {
     fn delete(&self, target: &Target) -> Result<()> {
         // An update must not bring back what was deleted between its check and its rename.
         let _lock = self.lock(&target.location)?;
-        fs::remove_file(&target.file).map_err(|error| failed("delete", &target.file, error))
+        fs::remove_file(&target.file).map_err(|error| failed("delete", &target.file, error))?;
+        // Each probe has a folder of its own, which nothing uses again. It goes with the last file in it.
+        if target.location.as_ref().contains("_quarry/probe/") {
+            let _ = fs::remove_dir(target.folder());
+        }
+        Ok(())
     }
 
     /// Waits for the lock that this object shares with a few others; it is free again when the file is dropped.

@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    pin::pin,
     process::Stdio,
     time::Duration,
 };
@@ -18,6 +19,8 @@ use crate::config::Module;
 
 /// A build that takes longer is ended.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// How long the output is still read after the command ended. What it leaves running, such as a daemon, may hold the streams for ever.
+const GRACE: Duration = Duration::from_secs(3);
 /// How much of standard error an error keeps.
 const TAIL_MAX_BYTES: usize = 64 * 1024;
 /// A longer line is handed on in parts.
@@ -126,7 +129,7 @@ pub(super) async fn run(
     }))
 }
 
-/// Reads both streams to their ends and waits.
+/// Reads both streams to their ends and waits. Streams that something else still holds are left soon after the command ended.
 async fn follow(
     mut child: Child,
     is_cargo: bool,
@@ -138,8 +141,14 @@ async fn follow(
     let mut tail = String::new();
     let mut made = Vec::new();
     let manifest = dir.join("Cargo.toml").canonicalize().ok();
+    let (mut ended, mut left) = (None, pin!(tokio::time::sleep(GRACE)));
     while stdout.is_open() || stderr.is_open() {
         tokio::select! {
+            status = child.wait(), if ended.is_none() => {
+                ended = Some(status?);
+                left.as_mut().reset(tokio::time::Instant::now() + GRACE);
+            },
+            () = &mut left, if ended.is_some() => break,
             line = stdout.next(), if stdout.is_open() => if let Some(line) = line? {
                 if is_cargo {
                     made.extend(components(&line, manifest.as_deref()));
@@ -155,7 +164,11 @@ async fn follow(
             },
         }
     }
-    Ok((child.wait().await?, tail, made))
+    let status = match ended {
+        Some(status) => status,
+        None => child.wait().await?,
+    };
+    Ok((status, tail, made))
 }
 
 /// The components of the project's own package in a line of cargo's JSON.

@@ -167,3 +167,26 @@ async fn dropping_a_build_ends_all_it_started() {
         .expect("the grandchild still runs")
         .unwrap();
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_daemon_that_holds_the_output_does_not_hold_the_build() {
+    let (home, module) = project(
+        "(exec 3<>stop; read -r _ <&3) & echo built; exit 1",
+        Some("out.wasm"),
+    );
+    let pipe = home.path().join("stop");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let limit = Duration::from_secs(20);
+    let (built, lines) = tokio::time::timeout(limit, run_in(home.path(), &module))
+        .await
+        .expect("the build waits for its daemon");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&pipe)
+        .and_then(|mut pipe| std::io::Write::write_all(&mut pipe, b"go\n"))
+        .expect("the daemon reads");
+    assert!(matches!(built, Err(Error::Failed { .. })), "{built:?}");
+    assert_eq!(lines, ["built"]);
+}

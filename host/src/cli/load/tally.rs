@@ -22,6 +22,8 @@ pub(super) enum Ended {
     Interrupted,
     /// The node could not be reached any more.
     GaveUp,
+    /// The lines could not be read to their end.
+    Unreadable,
 }
 
 /// Counts so far.
@@ -30,6 +32,7 @@ pub(super) struct Tally {
     acknowledged: u64,
     failed: u64,
     codes: BTreeMap<String, u64>,
+    lost: u64,
     lost_in_a_row: u64,
     latencies: Option<Histogram<u64>>,
 }
@@ -43,6 +46,7 @@ impl Tally {
             acknowledged: 0,
             failed: 0,
             codes: BTreeMap::new(),
+            lost: 0,
             lost_in_a_row: 0,
             latencies,
         }
@@ -57,6 +61,7 @@ impl Tally {
     /// A call ended; `lost` when it was the connection that failed. Latencies are of those that were answered.
     pub(super) fn answered(&mut self, lost: bool, took: Duration) {
         if lost {
+            self.lost += 1;
             self.lost_in_a_row += 1;
             return;
         }
@@ -70,6 +75,11 @@ impl Tally {
     pub(super) fn failed(&mut self, code: &str) {
         self.failed += 1;
         *self.codes.entry(code.to_owned()).or_default() += 1;
+    }
+
+    /// Calls whose connection failed.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Calls in a row whose connection failed.
@@ -136,6 +146,7 @@ impl fmt::Display for Summary {
             Ended::Done => "",
             Ended::Interrupted => ", interrupted",
             Ended::GaveUp => ", gave up",
+            Ended::Unreadable => ", not read to the end",
         };
         let Self {
             lines,
@@ -215,7 +226,7 @@ mod tests {
         tally.answered(true, Duration::ZERO);
         assert_eq!(tally.lost_in_a_row(), 2);
         tally.answered(false, Duration::ZERO);
-        assert_eq!(tally.lost_in_a_row(), 0);
+        assert_eq!((tally.lost_in_a_row(), tally.lost()), (0, 2));
         let nothing = Tally::new(clock::now())
             .summary(Ended::GaveUp, clock::now())
             .to_string();

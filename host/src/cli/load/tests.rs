@@ -161,3 +161,27 @@ async fn without_a_node_it_gives_up_and_says_so() {
         failed[0]
     );
 }
+
+#[tokio::test]
+async fn lost_calls_and_unreadable_input_have_exits_of_their_own() {
+    let (cluster, server) = node().await;
+    let url = format!("http://{}", server.local_addr());
+    let (stopped, _) = (
+        server.stop(Duration::from_secs(20)).await,
+        cluster.stop().await,
+    );
+    assert!(stopped);
+    let (exit, acked, failed) = load(&url, "a\n\tno key\n", &["--format", "tsv"]).await;
+    assert_eq!((exit, acked.len(), failed.len()), (Exit::Unreachable, 0, 2));
+
+    // A file that opens, and whose first byte cannot be read.
+    #[cfg(target_os = "linux")]
+    {
+        let cli = Cli::try_parse_from(["quarry", "load", "/proc/self/mem", "--server", &url]);
+        let Command::Load(args) = cli.expect("arguments").command else {
+            panic!("another verb")
+        };
+        let exit = run(args, Output { json: false }).await.expect("a summary");
+        assert_eq!(exit, Exit::Failed);
+    }
+}

@@ -156,6 +156,24 @@ fn bad_files_name_the_key_the_line_and_what_is_expected() {
             3,
             &["under shards, 4"],
         ),
+        (
+            "shards = 6000",
+            "shards",
+            1,
+            &["limits.instances", "12064 instances", "at most 5968 shards"],
+        ),
+        (
+            "[http]\nmax_bodies = \"1MiB\"",
+            "http.max_bodies",
+            2,
+            &["1MiB is under http.max_body, 16MiB"],
+        ),
+        (
+            "[http]\nallow_origins = [\"localhost:3000\"]",
+            "http.allow_origins",
+            2,
+            &["\"localhost:3000\" is no origin", "SCHEME://HOST"],
+        ),
         ("shards = 4\nshards = 5", "", 2, &["not TOML", "duplicate"]),
         ("shards = ", "", 1, &["not TOML"]),
     ] {

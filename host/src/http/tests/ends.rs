@@ -110,7 +110,7 @@ async fn who_sends_slowly_does_not_hold_a_connection() {
 #[tokio::test]
 async fn limits_of_requests_and_connections() {
     let node = Node::start(|options| {
-        options.max_header = 8192;
+        (options.max_header, options.max_uri) = (8192, 8192);
         options.max_connections = 1;
     })
     .await;
@@ -129,7 +129,7 @@ async fn limits_of_requests_and_connections() {
     );
     let answer = node.raw(path.as_bytes()).await;
     assert!(
-        answer.starts_with("HTTP/1.1 414") && answer.contains("`http.max_header`"),
+        answer.starts_with("HTTP/1.1 414") && answer.contains("`http.max_uri`"),
         "{answer}"
     );
     let answer = node
@@ -186,5 +186,64 @@ async fn a_port_in_use_is_named() {
         text.contains(&address.to_string()) && text.contains("--listen"),
         "{text}"
     );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn bodies_have_a_bound_together_and_pages_of_others_are_refused() {
+    let node = Node::start(|options| options.max_bodies = 10).await;
+    let (status, _, _) = node
+        .ask("POST", "/v1/call/echo?shard=0", "0123456789")
+        .await;
+    assert_eq!(status, 200);
+    // Held by a request whose body is complete and one whose is not, both in progress.
+    let mut slow = node.connect().await;
+    slow.write_all(
+        b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\ncontent-length: 6\r\n\r\n012345",
+    )
+    .await
+    .expect("sent");
+    soon(node.signals.began.notified()).await;
+    let (status, head, problem) = node.ask("POST", "/v1/call/echo?shard=1", "01234").await;
+    assert_eq!((status, &problem["code"]), (429, &"overloaded".into()));
+    assert!(head.contains("retry-after: 1"), "{head}");
+    let (status, _, _) = node.ask("POST", "/v1/call/echo?shard=1", "0123").await;
+    assert_eq!(status, 200, "what is refused gives back what it took");
+    node.signals.go.notify_one();
+    soon(slow.readable()).await.expect("an answer");
+    drop(slow);
+
+    let answer = node
+        .raw(b"POST /v1/call/echo?shard=0 HTTP/1.1\r\nhost: h\r\norigin: https://evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        .await;
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("forbidden-origin"),
+        "{answer}"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_reserved_address_is_nobody_elses() {
+    let first = Reserved::new("127.0.0.1:0".parse().expect("address")).expect("a free port");
+    let address = first.listener.local_addr().expect("an address");
+    let error = Reserved::new(address).expect_err("it is taken");
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    drop(first);
+    Reserved::new(address).expect("free again");
+}
+
+/// Longer than headers may be together: routing keys lie in the path.
+#[tokio::test]
+async fn a_long_key_fits_the_path() {
+    let node = Node::start(|_| {}).await;
+    let path = |bytes: usize| {
+        let start = "/v1/call/echo?key=";
+        format!("{start}{}", "k".repeat(bytes - start.len()))
+    };
+    let (status, _, problem) = node.ask("POST", &path(65_000), "").await;
+    assert_eq!(status, 200, "{problem}");
+    let (status, ..) = node.ask("POST", &path(65_600), "").await;
+    assert_eq!(status, 414);
     node.stop().await;
 }

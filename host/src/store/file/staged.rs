@@ -153,7 +153,10 @@ pub(super) fn remove_stale(scratch: &Path) -> Result<(), Error> {
         let name = entry.file_name();
         let temporary = name
             .to_str()
-            .is_some_and(|name| name.ends_with("#0") && !name.starts_with("lock-"));
+            // The second is a link that the check below made.
+            .is_some_and(|name| {
+                (name.ends_with("#0") || name.ends_with("#01")) && !name.starts_with("lock-")
+            });
         // Another process may remove it first.
         let Ok(metadata) = entry.metadata() else {
             continue;

@@ -228,6 +228,8 @@ async fn temporary_files_are_hidden_and_removed_when_old() {
     for file in [&fresh, &old] {
         fs::write(file, "torn").expect("write");
     }
+    let link = scratch.join("1-1-old#01");
+    fs::hard_link(&old, &link).expect("link");
     let long_ago = SystemTime::now() - STALE_AFTER - Duration::from_secs(60);
     File::options()
         .write(true)
@@ -256,7 +258,7 @@ async fn temporary_files_are_hidden_and_removed_when_old() {
 
     let store = open(&folder);
     assert_eq!(scratch_files(&store), ["1-1-fresh#0"]);
-    assert!(fresh.exists() && !old.exists());
+    assert!(fresh.exists() && !old.exists() && !link.exists());
 }
 
 #[tokio::test]

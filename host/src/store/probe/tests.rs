@@ -67,6 +67,9 @@ async fn sound_stores_pass_and_are_left_clean() {
             "{report:?}"
         );
         assert_eq!(left_over(&store).await, Vec::<Path>::new());
+        if let Ok(folders) = std::fs::read_dir(folder.path().join("app/_quarry/probe")) {
+            assert_eq!(folders.count(), 0, "an empty folder was left");
+        }
         let json = serde_json::to_value(&report).expect("json");
         assert_eq!(json["checks"][0]["outcome"], "passed");
         assert!(
