@@ -65,15 +65,19 @@ async fn a_guest_that_does_not_start_quarantines_its_shards_and_says_why() {
 async fn a_start_that_fails_once_is_tried_again() {
     let cluster = guests::start(with(r#"{"start":"once"}"#), "lifecycle").await;
     within(cluster.await_ready(None)).await.expect("ready");
-    for report in [0, 1].map(|shard| cluster.shard_report(shard).expect("a report")) {
-        assert_eq!(report.status, ShardState::Running);
-        assert!(
-            report
+    for shard in [0, 1] {
+        let report = || cluster.shard_report(shard).expect("a report");
+        assert_eq!(report().status, ShardState::Running);
+        // The guest's words may show what it wrote before it failed, so they are not told before that is durable.
+        let told = async {
+            while !report()
                 .last_error
-                .as_deref()
-                .is_some_and(|error| error.contains("on purpose, once")),
-            "{report:?}"
-        );
+                .is_some_and(|error| error.contains("on purpose, once"))
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(told).await;
     }
     ask(&cluster, "a", "put", "x").await;
     assert_eq!(ask(&cluster, "a", "get", "").await, "x");
