@@ -63,7 +63,7 @@ mod swap;
 
 use node::Node;
 pub use start::StartError;
-use status::{ClusterStatus, Location, ShardReport, ShardState};
+use status::{ClusterStatus, Location, ShardReport};
 pub use swap::{SwapError, SwapReport};
 
 /// A running node of a cluster.

@@ -16,6 +16,7 @@ use crate::guest::{Limits, Module, Request, ShardFlag};
 
 mod held;
 pub mod queries;
+pub mod running;
 pub mod slot;
 pub mod task;
 

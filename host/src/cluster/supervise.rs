@@ -15,8 +15,8 @@ use super::swap;
 use crate::clock;
 use crate::db::open::{OpenError, Opening};
 use crate::guest::StopReason;
+use crate::shard::running::{Running, Start};
 use crate::shard::slot::Slot;
-use crate::shard::task::{Running, Start};
 
 /// Runs a shard until the node stops.
 pub(super) async fn supervise(node: Arc<Node>, shard: u32) {

@@ -178,12 +178,10 @@ impl QueryPool {
             }),
         };
         // An error shows as much as a reply.
-        if read == Read::Applied {
-            if !db.gate().is_open(seq) {
-                let durable = tokio::time::timeout_at(deadline, db.gate().durable(seq)).await;
-                // A query changes nothing, so it is always safe to make it again.
-                durable.map_err(|_| late())?.map_err(|_| self.ended())?;
-            }
+        if read == Read::Applied && !db.gate().is_open(seq) {
+            let durable = tokio::time::timeout_at(deadline, db.gate().durable(seq)).await;
+            // A query changes nothing, so it is always safe to make it again.
+            durable.map_err(|_| late())?.map_err(|_| self.ended())?;
         }
         outcome
     }

@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quarry_core::traps::{Ledger, Verdict};
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 
 use super::held::Held;
 use super::queries::QueryPool;
 use super::slot::Slot;
-use super::{Begun, Call, Control, Outcome, Queue, ShardHandle, expired};
+use super::{Begun, Call, Control, Outcome, expired};
 use crate::call::{CallError, CallErrorKind, Durability};
 use crate::clock;
 use crate::cluster::status::ShardState;
@@ -23,37 +21,11 @@ use crate::gate::Gate;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::{Notifier, Tags};
 use crate::guest::{
-    Failure, Instance, InstanceContext, Module, Request, ShardFlag, StopReason, Trap, TrapKind,
+    Failure, Instance, InstanceContext, Module, Request, StopReason, Trap, TrapKind,
 };
 
-/// How much longer than its limits a start or an end may take.
-const START_GRACE: Duration = Duration::from_secs(5);
 /// Durable tags that a guest gets at once.
 const TAGS_MAX: usize = 1024;
-
-/// What a shard is started with.
-pub struct Start {
-    /// The cluster's name.
-    pub cluster: Arc<str>,
-    /// This node's name.
-    pub node: Arc<str>,
-    /// The shard's number.
-    pub shard: u32,
-    /// How many shards there are.
-    pub shards: u32,
-    /// Its open database.
-    pub db: Arc<ShardDb>,
-    /// Its guest.
-    pub module: Arc<dyn Module>,
-    /// The guest's options.
-    pub options: Arc<str>,
-    /// Its place on the node.
-    pub slot: Arc<Slot>,
-    /// The thread that it runs on.
-    pub shard_thread: Handle,
-    /// Where its queries run.
-    pub query: Handle,
-}
 
 /// A swap that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -66,169 +38,26 @@ pub struct Swapped {
     pub pause: Duration,
 }
 
-/// A shard at work.
-pub struct Running {
-    shard: u32,
-    handle: Arc<ShardHandle>,
-    stop: oneshot::Sender<StopReason>,
-    /// None once it has ended by itself.
-    task: Option<JoinHandle<()>>,
-    queries: Arc<QueryPool>,
+/// A shard's task and what belongs to it.
+pub(super) struct Shard {
+    pub(super) shard: u32,
+    pub(super) db: Arc<ShardDb>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) module: Arc<dyn Module>,
+    pub(super) context: InstanceContext,
+    pub(super) notifier: Notifier,
+    pub(super) guest: Guest,
+    pub(super) tags: Tags,
+    pub(super) traps: Ledger,
+    pub(super) held: Arc<Held>,
+    pub(super) born: Instant,
+    pub(super) slot: Arc<Slot>,
+    pub(super) revision: Arc<AtomicU64>,
+    pub(super) queries: Arc<QueryPool>,
 }
 
-impl Running {
-    /// Starts a shard, and waits until its guest's start was tried once. The shard is then published in its slot, whether its guest runs
-    /// or is tried again.
-    pub async fn start(start: Start) -> Self {
-        let (calls, receive_calls) = mpsc::unbounded_channel();
-        let (control, receive_control) = mpsc::channel(16);
-        let (stop, stopped) = oneshot::channel();
-        let limits = start.db.limits().clone();
-        let gate = start.db.gate().clone();
-        let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
-        let info = start.module.describe().clone();
-        let flag = Arc::new(ShardFlag::default());
-        let context = InstanceContext {
-            cluster: start.cluster,
-            node: start.node,
-            shard: start.shard,
-            shards: start.shards,
-            generation: 0,
-            options: start.options,
-            db: start.db.clone(),
-            gate: gate.clone(),
-            notifier: Arc::new(notifier.next()),
-            status: flag.clone(),
-            log: Arc::new(GuestLog::new(
-                start.shard,
-                info.name.clone(),
-                info.revision,
-                limits.log_bytes_per_second,
-            )),
-        };
-        let queue = Arc::new(Queue {
-            calls: 0.into(),
-            bytes: 0.into(),
-            limits: limits.clone(),
-        });
-        let queries = Arc::new(QueryPool::new(
-            start.module.clone(),
-            context.clone(),
-            start.query,
-        ));
-        let revision = Arc::new(AtomicU64::new(info.revision));
-        let handle = Arc::new(ShardHandle {
-            shard: start.shard,
-            calls,
-            control,
-            queue,
-            db: start.db.clone(),
-            flag,
-            revision: revision.clone(),
-            queries: queries.clone(),
-        });
-        let (started, first) = oneshot::channel();
-        let shard = Shard {
-            shard: start.shard,
-            db: start.db,
-            gate,
-            module: start.module,
-            context,
-            notifier,
-            guest: Guest::Waiting(clock::now()),
-            tags,
-            traps: Ledger::new(limits.traps, limits.trap_window),
-            held: Held::new(limits.queue_bytes),
-            born: clock::now(),
-            slot: start.slot.clone(),
-            revision,
-            queries: queries.clone(),
-        };
-        let task =
-            start
-                .shard_thread
-                .spawn(shard.run(receive_calls, receive_control, stopped, started));
-        // An error means that the task has ended; whoever waits for its end learns why. A component is bounded by its limits; native
-        // logic may hang in its start, and must not keep the node from starting.
-        _ = tokio::time::timeout(limits.start_time * 2 + START_GRACE, first).await;
-        start.slot.publish(handle.clone());
-        Self {
-            shard: start.shard,
-            handle,
-            stop,
-            task: Some(task),
-            queries,
-        }
-    }
-
-    /// Tells the guest that another writer has its database.
-    pub fn fence(&self) {
-        self.handle.flag.set_fenced();
-    }
-
-    /// Waits until the task has ended by itself, which it only does by a panic of the host. Safe to drop.
-    pub async fn ended(&mut self) -> String {
-        let Some(task) = &mut self.task else {
-            return std::future::pending().await;
-        };
-        let ended = task.await;
-        self.task = None;
-        match ended {
-            Ok(()) => "the shard's task ended".into(),
-            Err(error) => format!("the shard's task failed: {error}"),
-        }
-    }
-
-    /// Stops the shard: accepted calls are finished (or, after a fence, refused), the guest is stopped. After `limit` the rest is cut off.
-    pub async fn stop(self, reason: StopReason, limit: Duration) {
-        match reason {
-            StopReason::Fenced => self.handle.flag.set_fenced(),
-            _ => self.handle.flag.set_stopping(),
-        }
-        _ = self.stop.send(reason);
-        self.queries
-            .stop(if reason == StopReason::Stopping {
-                limit
-            } else {
-                Duration::ZERO
-            })
-            .await;
-        let Some(mut task) = self.task else { return };
-        match tokio::time::timeout(limit, &mut task).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(shard = self.shard, %error, "shard task failed"),
-            Err(_) => {
-                task.abort();
-                // The guest is gone before its database is closed.
-                _ = tokio::time::timeout(START_GRACE, &mut task).await;
-                tracing::warn!(
-                    shard = self.shard,
-                    ?limit,
-                    "guest did not stop in time and was cut off (shard.close_timeout)"
-                );
-            }
-        }
-    }
-}
-
-struct Shard {
-    shard: u32,
-    db: Arc<ShardDb>,
-    gate: Arc<Gate>,
-    module: Arc<dyn Module>,
-    context: InstanceContext,
-    notifier: Notifier,
-    guest: Guest,
-    tags: Tags,
-    traps: Ledger,
-    held: Arc<Held>,
-    born: Instant,
-    slot: Arc<Slot>,
-    revision: Arc<AtomicU64>,
-    queries: Arc<QueryPool>,
-}
-
-enum Guest {
+/// Whether the shard has a guest that works.
+pub(super) enum Guest {
     Running(Box<dyn Instance>),
     /// It is started at this time.
     Waiting(Instant),
@@ -245,7 +74,7 @@ enum Event {
 }
 
 impl Shard {
-    async fn run(
+    pub(super) async fn run(
         mut self,
         mut calls: mpsc::UnboundedReceiver<Call>,
         mut control: mpsc::Receiver<Control>,

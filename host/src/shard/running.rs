@@ -1,0 +1,193 @@
+//! Starts and stops a shard: puts its parts together, and waits for its task ([`super::task`]).
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use quarry_core::traps::Ledger;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::held::Held;
+use super::queries::QueryPool;
+use super::slot::Slot;
+use super::task::{Guest, Shard};
+use super::{Queue, ShardHandle};
+use crate::clock;
+use crate::db::ShardDb;
+use crate::guest::log::GuestLog;
+use crate::guest::notify::Notifier;
+use crate::guest::{InstanceContext, Module, ShardFlag, StopReason};
+
+/// How much longer than its limits a start or an end may take.
+const START_GRACE: Duration = Duration::from_secs(5);
+
+/// What a shard is started with.
+pub struct Start {
+    /// The cluster's name.
+    pub cluster: Arc<str>,
+    /// This node's name.
+    pub node: Arc<str>,
+    /// The shard's number.
+    pub shard: u32,
+    /// How many shards there are.
+    pub shards: u32,
+    /// Its open database.
+    pub db: Arc<ShardDb>,
+    /// Its guest.
+    pub module: Arc<dyn Module>,
+    /// The guest's options.
+    pub options: Arc<str>,
+    /// Its place on the node.
+    pub slot: Arc<Slot>,
+    /// The thread that it runs on.
+    pub shard_thread: Handle,
+    /// Where its queries run.
+    pub query: Handle,
+}
+
+/// A shard at work.
+pub struct Running {
+    shard: u32,
+    handle: Arc<ShardHandle>,
+    stop: oneshot::Sender<StopReason>,
+    /// None once it has ended by itself.
+    task: Option<JoinHandle<()>>,
+    queries: Arc<QueryPool>,
+}
+
+impl Running {
+    /// Starts a shard, and waits until its guest's start was tried once. The shard is then published in its slot, whether its guest runs
+    /// or is tried again.
+    pub async fn start(start: Start) -> Self {
+        let (calls, receive_calls) = mpsc::unbounded_channel();
+        let (control, receive_control) = mpsc::channel(16);
+        let (stop, stopped) = oneshot::channel();
+        let limits = start.db.limits().clone();
+        let gate = start.db.gate().clone();
+        let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
+        let info = start.module.describe().clone();
+        let flag = Arc::new(ShardFlag::default());
+        let context = InstanceContext {
+            cluster: start.cluster,
+            node: start.node,
+            shard: start.shard,
+            shards: start.shards,
+            generation: 0,
+            options: start.options,
+            db: start.db.clone(),
+            gate: gate.clone(),
+            notifier: Arc::new(notifier.next()),
+            status: flag.clone(),
+            log: Arc::new(GuestLog::new(
+                start.shard,
+                info.name.clone(),
+                info.revision,
+                limits.log_bytes_per_second,
+            )),
+        };
+        let queue = Arc::new(Queue {
+            calls: 0.into(),
+            bytes: 0.into(),
+            limits: limits.clone(),
+        });
+        let queries = Arc::new(QueryPool::new(
+            start.module.clone(),
+            context.clone(),
+            start.query,
+        ));
+        let revision = Arc::new(AtomicU64::new(info.revision));
+        let handle = Arc::new(ShardHandle {
+            shard: start.shard,
+            calls,
+            control,
+            queue,
+            db: start.db.clone(),
+            flag,
+            revision: revision.clone(),
+            queries: queries.clone(),
+        });
+        let (started, first) = oneshot::channel();
+        let shard = Shard {
+            shard: start.shard,
+            db: start.db,
+            gate,
+            module: start.module,
+            context,
+            notifier,
+            guest: Guest::Waiting(clock::now()),
+            tags,
+            traps: Ledger::new(limits.traps, limits.trap_window),
+            held: Held::new(limits.queue_bytes),
+            born: clock::now(),
+            slot: start.slot.clone(),
+            revision,
+            queries: queries.clone(),
+        };
+        let task =
+            start
+                .shard_thread
+                .spawn(shard.run(receive_calls, receive_control, stopped, started));
+        // An error means that the task has ended; whoever waits for its end learns why. A component is bounded by its limits; native
+        // logic may hang in its start, and must not keep the node from starting.
+        _ = tokio::time::timeout(limits.start_time * 2 + START_GRACE, first).await;
+        start.slot.publish(handle.clone());
+        Self {
+            shard: start.shard,
+            handle,
+            stop,
+            task: Some(task),
+            queries,
+        }
+    }
+
+    /// Tells the guest that another writer has its database.
+    pub fn fence(&self) {
+        self.handle.flag.set_fenced();
+    }
+
+    /// Waits until the task has ended by itself, which it only does by a panic of the host. Safe to drop.
+    pub async fn ended(&mut self) -> String {
+        let Some(task) = &mut self.task else {
+            return std::future::pending().await;
+        };
+        let ended = task.await;
+        self.task = None;
+        match ended {
+            Ok(()) => "the shard's task ended".into(),
+            Err(error) => format!("the shard's task failed: {error}"),
+        }
+    }
+
+    /// Stops the shard: accepted calls are finished (or, after a fence, refused), the guest is stopped. After `limit` the rest is cut off.
+    pub async fn stop(self, reason: StopReason, limit: Duration) {
+        match reason {
+            StopReason::Fenced => self.handle.flag.set_fenced(),
+            _ => self.handle.flag.set_stopping(),
+        }
+        _ = self.stop.send(reason);
+        self.queries
+            .stop(if reason == StopReason::Stopping {
+                limit
+            } else {
+                Duration::ZERO
+            })
+            .await;
+        let Some(mut task) = self.task else { return };
+        match tokio::time::timeout(limit, &mut task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(shard = self.shard, %error, "shard task failed"),
+            Err(_) => {
+                task.abort();
+                // The guest is gone before its database is closed.
+                _ = tokio::time::timeout(START_GRACE, &mut task).await;
+                tracing::warn!(
+                    shard = self.shard,
+                    ?limit,
+                    "guest did not stop in time and was cut off (shard.close_timeout)"
+                );
+            }
+        }
+    }
+}
