@@ -35,4 +35,4 @@ wasmtime::component::bindgen!({
     },
 });
 
-pub(super) use quarry::shard::{current_call, db, durability, log, shard, types};
+pub(super) use self::quarry::shard::{current_call, db, durability, log, shard, types};
