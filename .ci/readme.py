@@ -42,7 +42,7 @@ class Shell:
 
     def run(self, block):
         mark = f"__done_{time.monotonic_ns()}"
-        self.bash.stdin.write(f"{block}\necho; echo {mark} $?\n")
+        self.bash.stdin.write(f"{block}\nstatus=$?; echo; echo {mark} $status\n")
         self.bash.stdin.flush()
         lines = []
         until = time.monotonic() + BLOCK_SECONDS
