@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a guest may use. All have defaults; the setting is `limits.<field>`.
+/// What a guest may use. All have defaults; the setting is `limits.<field>`, but for `get_many` and `page`, which the WIT fixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Linear memory of an instance, in bytes.
