@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::gate::Ended;
-use crate::guest::{GuestError, Trap, TrapKind};
+use crate::guest::{GuestError, NoRoom, Trap, TrapKind};
 
 /// Where a call goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +129,8 @@ pub enum CallErrorKind {
     Overloaded,
     /// The shard's guest failed too often, and calls are refused. Nothing ran.
     Quarantined,
+    /// The node has no room for another instance. Nothing ran.
+    NoRoom,
     /// The guest has no `queries`. Nothing ran.
     NoQueries,
     /// The time is up. The call may have run, or may still run.
@@ -150,6 +152,7 @@ impl CallErrorKind {
             Self::Unassigned => "unassigned",
             Self::Overloaded => "overloaded",
             Self::Quarantined => "quarantined",
+            Self::NoRoom => "no-room",
             Self::NoQueries => "no-queries",
             Self::Timeout => "timeout",
             Self::Unknown => "outcome-unknown",
@@ -171,7 +174,10 @@ impl CallErrorKind {
 impl CallError {
     /// A failure that is not the guest's own.
     pub fn host(kind: CallErrorKind, message: impl Into<String>) -> Self {
-        let retryable = matches!(kind, CallErrorKind::Unassigned | CallErrorKind::Overloaded);
+        let retryable = matches!(
+            kind,
+            CallErrorKind::Unassigned | CallErrorKind::Overloaded | CallErrorKind::NoRoom
+        );
         Self {
             kind,
             code: kind.code().into(),
@@ -203,6 +209,12 @@ impl CallError {
         Self::host(CallErrorKind::Trap(trap.kind), trap.to_string())
     }
 
+    /// There was no instance to run it.
+    #[must_use]
+    pub fn no_room(why: NoRoom) -> Self {
+        Self::host(CallErrorKind::NoRoom, why.to_string())
+    }
+
     /// The shard ended before the call's writes were durable.
     #[must_use]
     pub fn ended(ended: &Ended) -> Self {
@@ -229,10 +241,10 @@ impl CallError {
     /// Whether it is sure that nothing ran, so that the call may be made again without doing it twice.
     #[must_use]
     pub fn never_ran(&self) -> bool {
-        use CallErrorKind::{Invalid, NoQueries, Overloaded, Quarantined, Unassigned};
+        use CallErrorKind::{Invalid, NoQueries, NoRoom, Overloaded, Quarantined, Unassigned};
         matches!(
             self.kind,
-            Invalid | Unassigned | Overloaded | Quarantined | NoQueries
+            Invalid | Unassigned | Overloaded | Quarantined | NoRoom | NoQueries
         )
     }
 }

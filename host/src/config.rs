@@ -237,7 +237,8 @@ section! {
     /// Instances of a shard for queries, at most.
     query_instances: usize = 4, Kind::Count(1, 256);
     /// Instances of the whole node, at most; of components at most 12,000. Default: two per shard, so that all can be swapped at once,
-    /// and 64 for queries.
+    /// and 64 for queries. Queries never take the room that shards need: they have what is over two per shard, or half of what is over
+    /// one per shard, up to 64, where that is more.
     instances: Option<u32> = None, Kind::Count(1, 1_000_000);
     /// Longest that a guest's stop may take.
     stop_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
@@ -306,6 +307,12 @@ impl Config {
         self.limits
             .instances
             .unwrap_or_else(|| self.shards.saturating_mul(2).saturating_add(64))
+    }
+
+    /// Instances that run calls when every shard is open here: one a shard.
+    #[must_use]
+    pub fn writers(&self) -> u32 {
+        self.shards
     }
 
     /// What is wrong between keys whose values are fine alone.
@@ -377,7 +384,7 @@ impl Config {
             let shards = self.shards;
             found.push((
                 "limits.instances",
-                format!("{instances} is under shards, {shards}: each shard needs one"),
+                format!("{instances} is under shards, {shards}: each shard needs one, and what is over that is for queries and swaps"),
             ));
         }
         found

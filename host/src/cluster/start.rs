@@ -214,6 +214,7 @@ pub(super) async fn validate(module: &Arc<dyn Module>, options: &str) -> Result<
         let reason = match failure {
             Failure::Error(error) => format!("it refuses its options {options}: {}", error.message),
             Failure::Trap(trap) => format!("it failed to check its options: {trap}"),
+            Failure::NoRoom(why) => format!("its options were not checked: {why}"),
         };
         StartError::Guest {
             module: info.name.clone(),

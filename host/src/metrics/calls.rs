@@ -66,6 +66,7 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Unassigned
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
+            | CallErrorKind::NoRoom
             | CallErrorKind::NoQueries => Self::Refused,
         }
     }
