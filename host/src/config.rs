@@ -38,6 +38,7 @@ pub use section::Key;
 pub use show::{describe, describe_json};
 pub use words::{LogFormat, Probe, Strategy};
 
+use crate::db::OP_OVERHEAD_BYTES;
 use section::section;
 use units::{GIB, KIB, MIB, Size, Span};
 
@@ -218,7 +219,7 @@ section! {
     key: u64 = KEY_MAX_BYTES, Kind::Size(1, KEY_MAX_BYTES);
     /// A value in the database.
     value: u64 = 16 * MIB, Kind::Size(1, GIB);
-    /// All keys and values of a batch or a transaction.
+    /// All keys and values of a batch or a transaction, and 64 B for each operation. Holds the largest key with the largest value.
     batch: u64 = 32 * MIB, Kind::Size(1, GIB);
     /// Cursors, snapshots and transactions that a call may have open.
     open_resources: usize = 64, Kind::Count(1, 65_536);
@@ -326,18 +327,17 @@ impl Config {
                 format!("{least} is over call.max_timeout, {most}"),
             ));
         }
-        if limits.value > limits.batch {
-            let (value, batch) = (Size(limits.value), Size(limits.batch));
+        let overhead = OP_OVERHEAD_BYTES as u64;
+        let largest = limits
+            .key
+            .saturating_add(limits.value)
+            .saturating_add(overhead);
+        if largest > limits.batch {
+            let [key, value, batch] = [limits.key, limits.value, limits.batch].map(Size);
+            let (overhead, largest) = (Size(overhead), Size(largest));
             found.push((
                 "limits.value",
-                format!("{value} is over limits.batch, {batch}: no such value could be written"),
-            ));
-        }
-        if limits.key > limits.batch {
-            let (key, batch) = (Size(limits.key), Size(limits.batch));
-            found.push((
-                "limits.key",
-                format!("{key} is over limits.batch, {batch}: no such key could be written"),
+                format!("{value} and limits.key, {key}, and {overhead} that each operation counts are {largest}, over limits.batch, {batch}: no such write could be made; lower it, or raise limits.batch to {largest}"),
             ));
         }
         if limits.cpu_time > limits.wall_time {

@@ -142,7 +142,18 @@ fn bad_files_name_the_key_the_line_and_what_is_expected() {
             "[limits]\nvalue = \"1GiB\"",
             "limits.value",
             2,
-            &["over limits.batch, 32MiB"],
+            &["1GiB and", "over limits.batch, 32MiB"],
+        ),
+        (
+            // One byte too few for the largest key and value in one operation.
+            "[limits]\nvalue = \"1MiB\"\nkey = \"1000B\"\nbatch = \"1049639B\"",
+            "limits.value",
+            2,
+            &[
+                "1MiB and limits.key, 1000B, and 64B",
+                "are 1049640B, over limits.batch, 1049639B",
+                "raise limits.batch to 1049640B",
+            ],
         ),
         (
             "[call]\ntimeout = \"1h\"",
