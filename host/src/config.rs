@@ -157,6 +157,10 @@ section! {
     /// Origins of web pages that may make requests although they are not this node's own, like `https://app.example.com`; `*` is
     /// all. Replies have no CORS headers, so such a page does not see them.
     allow_origins: Vec<String> = Vec::new(), Kind::List;
+    /// Names by which clients reach this node, such as a proxy's `api.example.com`; `*` is any. While it listens on a loopback address, only
+    /// those, `localhost` and loopback addresses may stand in a request's `Host`, so that a web page whose name was made to
+    /// point here cannot make requests. With names listed that holds for any address, and each node is reached by any address too.
+    hosts: Vec<String> = Vec::new(), Kind::List;
     /// Connections at once; more wait to be accepted.
     max_connections: usize = 4096, Kind::Count(1, 1_000_000);
     /// A connection without a request for this long is closed.
@@ -367,6 +371,15 @@ impl Config {
                 found.push((
                     "http.allow_origins",
                     format!("{origin} is no origin: write SCHEME://HOST or SCHEME://HOST:PORT, or \"*\" for all"),
+                ));
+            }
+        }
+        for host in &self.http.hosts {
+            if !crate::http::is_host(host) {
+                let host = units::quoted(host);
+                found.push((
+                    "http.hosts",
+                    format!("{host} is no name of a host: write one like \"api.example.com\", without scheme and port, or \"*\" for any"),
                 ));
             }
         }

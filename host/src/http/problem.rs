@@ -5,6 +5,7 @@
 //! | the request: parameters, method name, shard out of range (`invalid-request`) | 400 | host |
 //! | no such route (`not-found`), the guest has no queries (`no-queries`) | 404 | host |
 //! | a method that the route lacks (`method-not-allowed`) | 405 | host |
+//! | its `Host` is not a name of this node (`forbidden-host`) | 403 | host |
 //! | a web page of another origin made it (`forbidden-origin`) | 403 | host |
 //! | the body did not arrive in time (`body-timeout`), or ended early (`body-incomplete`) | 408, 400 | host |
 //! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |

@@ -185,6 +185,15 @@ fn bad_files_name_the_key_the_line_and_what_is_expected() {
             2,
             &["\"localhost:3000\" is no origin", "SCHEME://HOST"],
         ),
+        (
+            "[http]\nhosts = [\"api.example.com:80\"]",
+            "http.hosts",
+            2,
+            &[
+                "\"api.example.com:80\" is no name",
+                "without scheme and port",
+            ],
+        ),
         ("shards = 4\nshards = 5", "", 2, &["not TOML", "duplicate"]),
         ("shards = ", "", 1, &["not TOML"]),
     ] {
