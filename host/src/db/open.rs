@@ -218,6 +218,7 @@ impl Databases {
             gate.clone(),
             self.flush.clone(),
         );
+        let (tell_manifest, manifest) = watch::channel(raw.manifest().id());
         let info = ShardDbInfo {
             merge_operator: operator,
             compression: self.settings.compression_codec,
@@ -229,13 +230,14 @@ impl Databases {
                 path.clone(),
                 store,
                 raw.clone(),
+                manifest,
             )
         };
         let maintenance = self.maintenance.register(info, rand::random());
         let (tell, down) = watch::channel(None);
-        let watching = self
-            .storage
-            .spawn(watch_status(raw.clone(), gate.clone(), tell));
+        let watching =
+            self.storage
+                .spawn(watch_status(raw.clone(), gate.clone(), tell, tell_manifest));
         let opened = clock::now();
         Ok(Opening {
             shard,
@@ -392,11 +394,21 @@ impl Opening {
     }
 }
 
-/// The one subscription to a database's status: tells when it has ended, and why.
-async fn watch_status(db: Db, gate: Arc<Gate>, tell: watch::Sender<Option<(DownReason, String)>>) {
+/// The one subscription to a database's status: tells when it has ended, and why, and when it has another manifest.
+async fn watch_status(
+    db: Db,
+    gate: Arc<Gate>,
+    tell: watch::Sender<Option<(DownReason, String)>>,
+    tell_manifest: watch::Sender<u64>,
+) {
     let mut status = db.subscribe();
     loop {
-        let reason = status.borrow_and_update().close_reason;
+        let (reason, manifest) = {
+            let status = status.borrow_and_update();
+            (status.close_reason, status.current_manifest.id())
+        };
+        // Each WAL object changes the status; a manifest comes once in many.
+        tell_manifest.send_if_modified(|known| std::mem::replace(known, manifest) != manifest);
         if let Some(reason) = reason {
             let (down, text) = match reason {
                 CloseReason::Fenced => (
