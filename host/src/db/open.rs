@@ -14,6 +14,7 @@ use slatedb::{CloseReason, Db, ErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::cache::NodeCache;
 use super::maintenance::{Maintenance, Registration, ShardDbInfo};
@@ -27,6 +28,8 @@ use crate::store::kill_switch::KillSwitch;
 
 /// How long a database that is given up may take to notice.
 const ABANDON: Duration = Duration::from_secs(2);
+/// How long a node that stops still waits for a database that is being opened, before it is cut off from its store.
+const STOP_OPENING: Duration = Duration::from_secs(5);
 
 /// What the databases of a node have in common.
 pub struct Databases {
@@ -67,13 +70,22 @@ pub enum OpenError {
     },
     /// The store did not answer in time.
     #[error(
-        "shard {shard}: the database did not open within {limit:?} (shard.open_timeout); is the store reachable?"
+        "shard {shard}: the database did not open within {limit:?} (shard.open_timeout); {}",
+        .store.as_deref().map_or_else(|| "is the store reachable?".into(), |failure| format!("the store last failed with {failure}"))
     )]
     TimedOut {
         /// The shard.
         shard: u32,
         /// The limit.
         limit: Duration,
+        /// What the store last failed with.
+        store: Option<String>,
+    },
+    /// The node stops.
+    #[error("shard {shard}: the node stopped before the database was open")]
+    Stopped {
+        /// The shard.
+        shard: u32,
     },
     /// It failed.
     #[error("shard {shard}: the database did not open: {reason}")]
@@ -131,7 +143,8 @@ pub struct Opening {
 
 impl Databases {
     /// Opens the database of a shard, whose writer task runs on `shard_thread`. Costs about 17 requests to the store, and two for each
-    /// WAL object that has to be replayed.
+    /// WAL object that has to be replayed. An opening that began is waited for, also when the node stops; one that takes too long, or
+    /// for a little longer than the node has time, is cut off from its store, and ends by that.
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing is left running.
@@ -140,6 +153,7 @@ impl Databases {
         shard: u32,
         path: Path,
         shard_thread: Handle,
+        stop: &CancellationToken,
     ) -> Result<Opening, OpenError> {
         let kill = KillSwitch::new(self.store.clone());
         let store: Arc<dyn ObjectStore> = Arc::new(kill.clone());
@@ -166,7 +180,19 @@ impl Databases {
         }
         // The database's tasks live on the runtime that builds it.
         let mut building = self.storage.spawn(builder.build());
-        let raw = match tokio::time::timeout(self.open_timeout, &mut building).await {
+        let built = tokio::select! {
+            biased;
+            built = &mut building => Ok(built),
+            () = tokio::time::sleep(self.open_timeout) => Err(OpenError::TimedOut {
+                shard,
+                limit: self.open_timeout,
+                store: kill.last_failure().map(|failure| failure.to_string()),
+            }),
+            () = async { stop.cancelled().await; tokio::time::sleep(STOP_OPENING).await } => {
+                Err(OpenError::Stopped { shard })
+            }
+        };
+        let raw = match built {
             Ok(Ok(Ok(raw))) => raw,
             Ok(Ok(Err(error))) => {
                 kill.kill("the database did not open");
@@ -183,13 +209,19 @@ impl Databases {
                     reason: error.to_string(),
                 });
             }
-            Err(_) => {
+            Err(given_up) => {
                 kill.kill("the database did not open in time");
-                building.abort();
-                return Err(OpenError::TimedOut {
-                    shard,
-                    limit: self.open_timeout,
-                });
+                // It ends by that, and was perhaps just open.
+                match tokio::time::timeout(ABANDON, &mut building).await {
+                    Ok(Ok(Ok(raw))) => {
+                        let unflushed = CloseOptions { flush_type: None };
+                        let closing = raw.close_with_options(unflushed);
+                        _ = tokio::time::timeout(ABANDON, closing).await;
+                    }
+                    Ok(_) => {}
+                    Err(_) => building.abort(),
+                }
+                return Err(given_up);
             }
         };
         let writer_epoch = raw.manifest().writer_epoch();
@@ -443,3 +475,6 @@ async fn failure(db: &Db) -> String {
         Ok(_) => "the database failed".into(),
     }
 }
+
+#[cfg(test)]
+mod tests;
