@@ -8,5 +8,6 @@ mod examples;
 mod guests;
 mod lifecycle;
 mod s3;
+mod shard;
 mod stores;
 mod support;

@@ -151,6 +151,9 @@ async fn queries_leave_the_shards_their_room() {
     let module = load(&runtime, &config, "kv", 1).await;
     let cluster = start(&config, &module).await;
     let keys = crate::support::guests::keys(&cluster);
+    for key in &keys {
+        ask(&cluster, key, "put", "x").await;
+    }
     query(&cluster, &keys[0], "get", "").await.expect("a query");
     // The first shard has kept its instance, for the next query.
     query(&cluster, &keys[0], "get", "").await.expect("a query");
