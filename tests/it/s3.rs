@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::crash::{bank_under_kills, kill_in_a_load};
 use crate::support::lines::Lines;
 use crate::support::process::{DEADLINE, Process, Setup, Signal, folder, quarry, skipped, until};
+use crate::support::store::s3_options;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.ci/s3-server");
 const STORE: &str = "s3://quarry/cluster";
@@ -78,16 +79,10 @@ impl Server {
 
     /// The arguments of its client.
     fn options(&self) -> Vec<String> {
-        [
-            format!("aws_endpoint=http://127.0.0.1:{}", self.port),
-            "aws_allow_http=true".to_owned(),
-            "aws_region=us-east-1".to_owned(),
-            "aws_access_key_id=quarry".to_owned(),
-            "aws_secret_access_key=quarry-secret".to_owned(),
-        ]
-        .into_iter()
-        .flat_map(|option| ["--store-option".to_owned(), option])
-        .collect()
+        s3_options(self.port)
+            .into_iter()
+            .flat_map(|(name, value)| ["--store-option".to_owned(), format!("{name}={value}")])
+            .collect()
     }
 
     fn setup(&self, module: &str, shards: u32) -> Setup {
@@ -155,8 +150,7 @@ async fn over_s3_money_is_neither_made_nor_lost_by_kill_nine() {
     bank_under_kills(&server.setup("bank", 4), 2).await;
 }
 
-/// The server is killed and started again under load: calls end within their time, nothing acknowledged is lost, and the node heals by
-/// itself.
+/// The server is killed and started again under load: calls end within their time, nothing acknowledged is lost, and the shards wait for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_survives_an_outage_of_its_store() {
     let Some(mut server) = Server::new() else {
@@ -189,6 +183,12 @@ async fn a_node_survives_an_outage_of_its_store() {
     let back = Instant::now();
     node.ready_again().await;
     node.call("put", "a", "after").await.expect("put");
+    let status = node.client.status().await.expect("status");
+    let shards = status["shards"].as_object().expect("shards");
+    assert!(
+        shards.len() == 4 && shards.values().all(|shard| shard["opens"] == 1),
+        "a shard that could wait was opened again: {status}"
+    );
     println!(
         "every shard serves again {:.1?} after the store came back",
         back.elapsed()

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::support::native::{applied, call, config};
-use crate::support::store::within;
+use crate::support::store::{fresh, within};
 
 /// What a guest waits for, and what it was told.
 #[derive(Clone)]
@@ -121,7 +121,7 @@ fn one_shard() -> Config {
 
 /// A store that a test can break, and the hand that does.
 fn breakable() -> (Store, Faults) {
-    let inner = Store::open("memory:", &Default::default()).expect("a store");
+    let inner = fresh();
     let faults = FaultStore::new(inner.objects(), 1);
     let hand = faults.faults();
     (inner.wrap(|_| Arc::new(faults)), hand)

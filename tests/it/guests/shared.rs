@@ -13,7 +13,7 @@ use quarry::guest::wasm::{Runtime, RuntimeOptions, WasmModule};
 
 use crate::support::guests::{ask, component, query};
 use crate::support::native::config;
-use crate::support::store::within;
+use crate::support::store::{fresh, within};
 
 /// An engine with nothing in its cache.
 fn cold(instances: u32, writers: u32) -> (Arc<Runtime>, tempfile::TempDir) {
@@ -40,8 +40,10 @@ async fn load(
         .expect("a guest")
 }
 
+/// A node with a store of its own.
 async fn start(config: &Config, module: &Arc<WasmModule>) -> Cluster {
-    within(Cluster::start(Arc::new(config.clone()), module.clone()))
+    let config = Arc::new(config.clone());
+    within(Cluster::start_on(fresh(), config, module.clone()))
         .await
         .expect("start")
 }
