@@ -129,6 +129,7 @@ impl Cluster {
         // Below both bounds at which flushes stall.
         let stall = settings.l0_max_ssts.min(settings.l0_max_ssts_per_key);
         tending.l0_trigger = tending.l0_trigger.min(stall.saturating_sub(1));
+        let stop = CancellationToken::new();
         let databases = Databases {
             cluster: cluster.clone(),
             store: store.objects(),
@@ -147,12 +148,12 @@ impl Cluster {
             storage: threads.storage(),
             open_timeout: config.shard.open_timeout,
             close_timeout: config.shard.close_timeout,
+            stop: stop.clone(),
         };
         let (changed, _) = watch::channel(0);
         let slots = (0..config.shards)
             .map(|shard| Arc::new(Slot::new(&cluster, shard, name.clone(), changed.clone())))
             .collect();
-        let stop = CancellationToken::new();
         let node = Arc::new(Node {
             opening: Semaphore::new(config.shard.max_concurrency),
             probe: Mutex::new(ProbeState {

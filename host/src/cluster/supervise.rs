@@ -57,10 +57,7 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
         .store
         .path(&database_path(&node.config.path, shard, node.config.shards));
     let shard_thread = node.threads.shard(shard);
-    let opened = node
-        .databases
-        .open(shard, path, shard_thread.clone(), &node.stop)
-        .await;
+    let opened = node.databases.open(shard, path, shard_thread.clone()).await;
     let opening = match opened {
         Ok(opening) => opening,
         Err(error @ OpenError::Stopped { .. }) => {

@@ -55,6 +55,8 @@ pub struct Databases {
     pub open_timeout: Duration,
     /// The longest that a close may take.
     pub close_timeout: Duration,
+    /// Cancelled when the node stops.
+    pub stop: CancellationToken,
 }
 
 /// A database that did not open.
@@ -143,8 +145,10 @@ pub struct Opening {
 
 impl Databases {
     /// Opens the database of a shard, whose writer task runs on `shard_thread`. Costs about 17 requests to the store, and two for each
-    /// WAL object that has to be replayed. An opening that began is waited for, also when the node stops; one that takes too long, or
-    /// for a little longer than the node has time, is cut off from its store, and ends by that.
+    /// WAL object that has to be replayed.
+    ///
+    /// An opening that began is waited for, also when the node stops meanwhile. One that takes too long, or five seconds longer than a
+    /// node that stops, is cut off from its store, and ends by that.
     ///
     /// # Errors
     /// See [`OpenError`]. Nothing is left running.
@@ -153,7 +157,6 @@ impl Databases {
         shard: u32,
         path: Path,
         shard_thread: Handle,
-        stop: &CancellationToken,
     ) -> Result<Opening, OpenError> {
         let kill = KillSwitch::new(self.store.clone());
         let store: Arc<dyn ObjectStore> = Arc::new(kill.clone());
@@ -188,7 +191,7 @@ impl Databases {
                 limit: self.open_timeout,
                 store: kill.last_failure().map(|failure| failure.to_string()),
             }),
-            () = async { stop.cancelled().await; tokio::time::sleep(STOP_OPENING).await } => {
+            () = async { self.stop.cancelled().await; tokio::time::sleep(STOP_OPENING).await } => {
                 Err(OpenError::Stopped { shard })
             }
         };

@@ -229,19 +229,6 @@ async fn a_first_write_that_is_refused_or_dropped_passes_its_seq_on() {
     assert_eq!(db.visible_seq(), next);
 }
 
-/// A real one: after the first write of an opening was dropped in the middle, seqs are still the opening's own.
-#[tokio::test]
-async fn a_first_write_that_is_dropped_in_the_middle_leaves_seqs_of_the_opening() {
-    let db = shard_db(Limits::default()).await;
-    {
-        let write = std::pin::pin!(db.put("a".into(), "b".into()));
-        assert!(futures::FutureExt::now_or_never(write).is_none());
-    }
-    let seq = db.put("a".into(), "c".into()).await.expect("put");
-    assert!(seq > first_seq(1), "{seq}");
-    assert!(db.knows(seq) && db.visible_seq() >= seq);
-}
-
 /// What SlateDB says to a transaction whose key was written meanwhile.
 async fn conflict() -> slatedb::Error {
     let db = Db::builder("other", Arc::new(InMemory::new()))

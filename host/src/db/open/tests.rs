@@ -24,6 +24,7 @@ impl Fixture {
         let faults = store.faults();
         let store: Arc<dyn ObjectStore> = Arc::new(store);
         let here = Handle::current();
+        let stop = CancellationToken::new();
         let databases = Databases {
             cluster: "main".into(),
             store: store.clone(),
@@ -42,19 +43,20 @@ impl Fixture {
             storage: here,
             open_timeout: Duration::from_secs(60),
             close_timeout: Duration::from_secs(1),
+            stop: stop.clone(),
         };
         Self {
             databases: Arc::new(databases),
             store,
             faults,
-            stop: CancellationToken::new(),
+            stop,
         }
     }
 
     async fn open(&self) -> Result<Opening, OpenError> {
         let opening = self
             .databases
-            .open(0, "shard-000".into(), Handle::current(), &self.stop);
+            .open(0, "shard-000".into(), Handle::current());
         soon(opening).await
     }
 
