@@ -300,7 +300,7 @@ async fn a_call_that_a_crash_finds_in_the_queue_never_runs() {
     assert_eq!(error.kind, CallErrorKind::Unknown, "{error}");
     let error = outcome(waiting).await.expect_err("it did not begin");
     assert_eq!(error.kind, CallErrorKind::Unassigned, "{error}");
-    assert!(error.never_ran() && error.message.contains("closed before"));
+    assert!(error.never_ran(), "{error}");
     faults.clear();
     within(cluster.await_ready(None)).await.expect("ready");
     let get = within(call(&cluster, "a", "get", "")).await.expect("get");
