@@ -165,8 +165,9 @@ async fn a_node_survives_an_outage_of_its_store() {
     lines.acked_so_far(1_000).await;
     server.kill().await;
     // Calls end, one way or the other; none is acknowledged that is not durable, as is seen below.
+    // All 64 callers wait for 5 s each: some half a minute.
     until("calls fail while the store is away", || {
-        (lines.failed().lines().count() >= 64).then_some(())
+        (lines.failed().lines().count() >= 6 * 64).then_some(())
     })
     .await;
     let began = Instant::now();
