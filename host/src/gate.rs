@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub mod flusher;
+mod gather;
 
 /// Why a gate will release nobody any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -137,12 +138,10 @@ impl Gate {
         let place = (seq, state.order);
         state.order += 1;
         state.waiters.insert(place, waiter);
-        let wake = seq > state.wanted;
         state.wanted = state.wanted.max(seq);
         drop(state);
-        if wake {
-            self.kick.notify_one();
-        }
+        // Also where it waits for nothing new: the flusher may wait for it.
+        self.kick.notify_one();
         Some(place)
     }
 
@@ -174,11 +173,12 @@ impl Gate {
         self.lock().waiters.len()
     }
 
-    /// Moves the frontier to a view that has become durable, and releases whoever waited for it.
-    fn advance(&self, view: Option<Arc<DbSnapshot>>, seq: u64) {
+    /// Moves the frontier to a view that has become durable, and releases whoever waited for it: how many, and how many still wait.
+    fn advance(&self, view: Option<Arc<DbSnapshot>>, seq: u64) -> (usize, usize) {
+        let mut released = 0;
         let mut state = self.lock();
         if state.ended.is_some() {
-            return;
+            return (released, 0);
         }
         self.frontier.fetch_max(seq, Ordering::AcqRel);
         if view.is_some() {
@@ -190,9 +190,10 @@ impl Gate {
             let durable = std::mem::replace(&mut state.waiters, later);
             if durable.is_empty() {
                 state.releasing = false;
-                return;
+                return (released, state.waiters.len());
             }
             drop(state);
+            released += durable.len();
             for waiter in durable.into_values() {
                 waiter(Ok(()));
             }
