@@ -57,6 +57,8 @@ struct State {
     order: u64,
     /// The newest seq that someone waits for.
     wanted: u64,
+    /// The flusher counts who waits, so each is told to it.
+    gathering: bool,
     /// The flusher is calling waiters; whoever is durable already has to queue behind them.
     releasing: bool,
     view: Option<Arc<DbSnapshot>>,
@@ -81,6 +83,7 @@ impl Gate {
                 waiters: BTreeMap::new(),
                 order: 0,
                 wanted: 0,
+                gathering: false,
                 releasing: false,
                 view,
                 ended: None,
@@ -138,10 +141,12 @@ impl Gate {
         let place = (seq, state.order);
         state.order += 1;
         state.waiters.insert(place, waiter);
+        let wake = seq > state.wanted || state.gathering;
         state.wanted = state.wanted.max(seq);
         drop(state);
-        // Also where it waits for nothing new: the flusher may wait for it.
-        self.kick.notify_one();
+        if wake {
+            self.kick.notify_one();
+        }
         Some(place)
     }
 

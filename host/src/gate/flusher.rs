@@ -162,11 +162,13 @@ impl Run {
             return;
         };
         let until = clock::now() + time;
-        let mut waiting = before;
+        self.gate.lock().gathering = true;
+        let mut waiting = self.gate.waiting();
         while waiting < enough && clock::now() < until && !self.gate.is_over() {
             _ = tokio::time::timeout_at(until.into(), self.gate.kick.notified()).await;
             waiting = self.gate.waiting();
         }
+        self.gate.lock().gathering = false;
         self.gather.waited(enough, before, waiting);
     }
 
