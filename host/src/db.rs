@@ -200,7 +200,7 @@ impl ShardDb {
     /// # Errors
     /// `invalid-key`, `invalid-value`, or that the database has ended.
     pub async fn put(&self, key: Bytes, value: Bytes) -> Result<u64, Error> {
-        self.write(vec![Op::Put {
+        self.apply([Op::Put {
             key,
             value,
             ttl_ms: None,
@@ -213,7 +213,7 @@ impl ShardDb {
     /// # Errors
     /// `invalid-key`, or that the database has ended.
     pub async fn remove(&self, key: Bytes) -> Result<u64, Error> {
-        self.write(vec![Op::Remove { key }]).await
+        self.apply([Op::Remove { key }]).await
     }
 
     /// Applies all operations or none, with one seq. Later operations on a key win.
@@ -229,24 +229,21 @@ impl ShardDb {
             ));
         }
         check_ops(ops.len())?;
+        self.apply(ops).await
+    }
+
+    /// Checks and applies operations: at least one, and not too many.
+    async fn apply(&self, ops: impl AsRef<[Op]> + IntoIterator<Item = Op>) -> Result<u64, Error> {
         let mut size = 0;
-        for op in &ops {
+        for op in ops.as_ref() {
             size += self.check(op)?;
         }
         self.check_batch(size)?;
-        self.check_appended(&self.view(), &ops).await?;
-        let mut batch = WriteBatch::new();
-        for op in ops {
-            match op {
-                Op::Put { key, value, ttl_ms } => {
-                    batch.put_bytes_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) })
-                }
-                Op::Remove { key } => batch.delete(key),
-                Op::Merge { key, operand } => {
-                    batch.merge_with_options(key, operand, &MergeOptions::default())
-                }
-            }
+        if self.appends() {
+            // Boxed, so that what it takes is not a part of every write.
+            Box::pin(self.check_appended(&self.view(), ops.as_ref())).await?;
         }
+        let batch = batch(ops);
         let options = self.write_options();
         let writing = Writing::begin(self, options.seqnum);
         let outcome = self.db.write_with_options(batch, &options).await;
@@ -291,11 +288,13 @@ impl ShardDb {
         Ok(op.size())
     }
 
-    /// Bounds what `append` lets grow; the only operator whose results are longer than its operands.
+    /// Whether the merge operator is `append`: the only one whose results are longer than its operands.
+    fn appends(&self) -> bool {
+        self.merge_operator.as_deref() == Some("append")
+    }
+
+    /// Bounds what `append` lets grow.
     async fn check_appended(&self, view: &ReadView, ops: &[Op]) -> Result<(), Error> {
-        if self.merge_operator.as_deref() != Some("append") {
-            return Ok(());
-        }
         let mut sizes: BTreeMap<&Bytes, usize> = BTreeMap::new();
         for op in ops {
             match op {
@@ -408,6 +407,23 @@ impl Drop for Writing<'_> {
             self.db.abandoned.fetch_add(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Operations as SlateDB takes them.
+fn batch(ops: impl IntoIterator<Item = Op>) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for op in ops {
+        match op {
+            Op::Put { key, value, ttl_ms } => {
+                batch.put_bytes_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) })
+            }
+            Op::Remove { key } => batch.delete(key),
+            Op::Merge { key, operand } => {
+                batch.merge_with_options(key, operand, &MergeOptions::default())
+            }
+        }
+    }
+    batch
 }
 
 /// Checks how many operations a batch or a transaction has.

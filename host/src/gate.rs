@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub mod flusher;
+mod gather;
 
 /// Why a gate will release nobody any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +57,8 @@ struct State {
     order: u64,
     /// The newest seq that someone waits for.
     wanted: u64,
+    /// The flusher counts who waits, so each is told to it.
+    gathering: bool,
     /// The flusher is calling waiters; whoever is durable already has to queue behind them.
     releasing: bool,
     view: Option<Arc<DbSnapshot>>,
@@ -80,6 +83,7 @@ impl Gate {
                 waiters: BTreeMap::new(),
                 order: 0,
                 wanted: 0,
+                gathering: false,
                 releasing: false,
                 view,
                 ended: None,
@@ -137,7 +141,7 @@ impl Gate {
         let place = (seq, state.order);
         state.order += 1;
         state.waiters.insert(place, waiter);
-        let wake = seq > state.wanted;
+        let wake = seq > state.wanted || state.gathering;
         state.wanted = state.wanted.max(seq);
         drop(state);
         if wake {
@@ -174,11 +178,12 @@ impl Gate {
         self.lock().waiters.len()
     }
 
-    /// Moves the frontier to a view that has become durable, and releases whoever waited for it.
-    fn advance(&self, view: Option<Arc<DbSnapshot>>, seq: u64) {
+    /// Moves the frontier to a view that has become durable, and releases whoever waited for it: how many, and how many still wait.
+    fn advance(&self, view: Option<Arc<DbSnapshot>>, seq: u64) -> (usize, usize) {
+        let mut released = 0;
         let mut state = self.lock();
         if state.ended.is_some() {
-            return;
+            return (released, 0);
         }
         self.frontier.fetch_max(seq, Ordering::AcqRel);
         if view.is_some() {
@@ -190,9 +195,10 @@ impl Gate {
             let durable = std::mem::replace(&mut state.waiters, later);
             if durable.is_empty() {
                 state.releasing = false;
-                return;
+                return (released, state.waiters.len());
             }
             drop(state);
+            released += durable.len();
             for waiter in durable.into_values() {
                 waiter(Ok(()));
             }

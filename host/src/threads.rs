@@ -1,8 +1,8 @@
 //! The threads of a node, and what runs where (measured in DESIGN: a thread hop costs 30 to 40 us, a call 1 to 10 us).
 //!
-//! - *shard threads*, each a current-thread runtime that carries its shards: mailbox, guest, SlateDB's writer task. Guest code runs
-//!   nowhere else, but for queries.
-//! - *storage*: SlateDB's uploads, flushes and polls, the HTTP client of the store, and the flushers.
+//! - *shard threads*, each a current-thread runtime that carries its shards: mailbox, guest, SlateDB's writer task, and the flusher,
+//!   which begins flushes. Guest code runs nowhere else, but for queries.
+//! - *storage*: SlateDB's uploads, flushes and polls, the HTTP client of the store, and the release of what became durable.
 //! - *query*: the instances that run queries.
 //! - *control*: one thread that opens, closes and reopens shards, so that no guest and no database can delay it.
 //!

@@ -172,7 +172,7 @@ impl Databases {
         let recorder = Arc::new(ShardRecorder::new(&self.cluster, shard));
         let mut builder = Db::builder(path.clone(), store.clone())
             .with_settings(self.settings.clone())
-            .with_write_runtime(shard_thread)
+            .with_write_runtime(shard_thread.clone())
             .with_metrics_recorder(recorder.clone());
         builder = match self.cache.cache_for(shard) {
             Some((cache, id)) => builder.with_db_cache(cache, id),
@@ -247,6 +247,7 @@ impl Databases {
             self.merge_operator.clone(),
         );
         let flusher = Flusher::spawn(
+            &shard_thread,
             &self.storage,
             shard,
             raw.clone(),

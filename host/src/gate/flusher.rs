@@ -1,11 +1,13 @@
 //! The task that makes a shard's writes durable: adaptive group commit.
 //!
-//! While someone waits, a flush follows the last at once (or after `flush_interval`, the shortest time between two WAL objects, which
-//! bounds what a busy shard costs: one PUT a flush). A write nobody waits for is flushed within `flush_after`.
+//! While someone waits, a flush follows the last at once, or as soon as the callers that it released are back (`gather`), or after
+//! `flush_interval`, the shortest time between two WAL objects, which bounds what a busy shard costs: one PUT a flush. A write nobody
+//! waits for is flushed within `flush_after`.
 //! An idle shard does nothing at all.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use slatedb::config::{FlushOptions, FlushType};
@@ -14,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::gather::Gather;
 use super::{Ended, Gate};
 use crate::clock;
 use crate::db::maintenance::ReplayBound;
@@ -38,8 +41,16 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// Starts flushing `db` on `runtime`.
-    pub fn spawn(runtime: &Handle, shard: u32, db: Db, gate: Arc<Gate>, options: Options) -> Self {
+    /// Starts flushing `db`. Flushes begin on `shard_thread`, where the writer takes them without a hop and every call that waits in
+    /// line has written; they are waited for, and release, on `storage`, where no guest can delay them.
+    pub fn spawn(
+        shard_thread: &Handle,
+        storage: &Handle,
+        shard: u32,
+        db: Db,
+        gate: Arc<Gate>,
+        options: Options,
+    ) -> Self {
         let stop = CancellationToken::new();
         let run = Run {
             shard,
@@ -50,11 +61,13 @@ impl Flusher {
                 0,
             ))),
             options,
+            storage: storage.clone(),
             last: None,
+            gather: Gather::default(),
             stalled: false,
             memtable: None,
         };
-        let task = runtime.spawn(run.run(stop.clone()));
+        let task = shard_thread.spawn(run.run(stop.clone()));
         Self { stop, task }
     }
 
@@ -74,7 +87,9 @@ struct Run {
     db: Db,
     gate: Arc<Gate>,
     options: Options,
+    storage: Handle,
     last: Option<Instant>,
+    gather: Gather,
     stalled: bool,
     replay: Arc<Mutex<ReplayBound>>,
     memtable: Option<JoinHandle<()>>,
@@ -111,6 +126,8 @@ impl Run {
                 if self.stalled {
                     // The last flush brought nothing new: whoever waits, waits for a write that is not applied yet.
                     tokio::time::sleep(self.options.flush_after).await;
+                } else {
+                    self.gather().await;
                 }
                 break;
             }
@@ -137,52 +154,111 @@ impl Run {
         }
     }
 
+    /// Waits for those whom the last flush released, if they are likely to come. Most often the last of them ends the wait; the timer,
+    /// which is not finer than a millisecond, seldom.
+    async fn gather(&mut self) {
+        let before = self.gate.waiting();
+        let Some((enough, time)) = self.gather.wanted(before) else {
+            return;
+        };
+        let until = clock::now() + time;
+        self.gate.lock().gathering = true;
+        let mut waiting = self.gate.waiting();
+        while waiting < enough && clock::now() < until && !self.gate.is_over() {
+            _ = tokio::time::timeout_at(until.into(), self.gate.kick.notified()).await;
+            waiting = self.gate.waiting();
+        }
+        self.gate.lock().gathering = false;
+        self.gather.waited(enough, before, waiting);
+    }
+
     /// Flushes what is applied by now. False when the database has ended.
     async fn flush(&mut self) -> bool {
         self.gate.armed.store(false, Ordering::Release);
         std::sync::atomic::fence(Ordering::SeqCst);
-        let begun = clock::now();
-        self.last = Some(begun);
-        let outcome = match self.db.snapshot() {
-            Ok(view) => self.db.flush().await.map(|()| view),
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(view) => {
-                self.options
-                    .took
-                    .record(clock::now().saturating_duration_since(begun));
-                self.advance(view);
-                true
-            }
+        self.last = Some(clock::now());
+        let view = match self.db.snapshot() {
+            Ok(view) => view,
             Err(error) => {
                 self.gate.end(ended_by(&error));
-                false
+                return false;
             }
-        }
-    }
-
-    fn advance(&mut self, view: Arc<DbSnapshot>) {
+        };
         let seq = view.seq();
         let grown = seq > self.gate.durable_seq();
+        let mut flushing = Box::pin(flush(
+            self.db.clone(),
+            self.gate.clone(),
+            view,
+            self.options.took.clone(),
+        ));
+        // The first poll hands the flush to the writer.
+        let outcome = match futures::poll!(&mut flushing) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => self.storage.spawn(flushing).await.unwrap_or_else(|error| {
+                Err(Ended::Failed(format!("the flush failed: {error}").into()))
+            }),
+        };
+        match outcome {
+            Ok(Flushed {
+                took,
+                released,
+                waiting,
+            }) => self.gather.flushed(took, released, waiting),
+            Err(ended) => {
+                self.gate.end(ended);
+                return false;
+            }
+        }
         // Only whoever waits for more than there is can make flushes that bring nothing.
         self.stalled = !grown && self.gate.wanted() > seq;
-        self.gate.advance(Some(view), seq);
         if grown && lock(&self.replay).wal_flushed() {
-            let (db, shard, replay) = (self.db.clone(), self.shard, self.replay.clone());
-            self.memtable = Some(tokio::spawn(async move {
-                let flushed = db
-                    .flush_with_options(FlushOptions {
-                        flush_type: FlushType::MemTable,
-                    })
-                    .await;
-                if let Err(error) = &flushed {
-                    tracing::debug!(shard, %error, "memtable flush failed");
-                }
-                lock(&replay).memtable_flushed(flushed.is_ok());
-            }));
+            self.flush_memtable();
         }
+        true
     }
+
+    fn flush_memtable(&mut self) {
+        let (db, shard, replay) = (self.db.clone(), self.shard, self.replay.clone());
+        self.memtable = Some(self.storage.spawn(async move {
+            let flushed = db
+                .flush_with_options(FlushOptions {
+                    flush_type: FlushType::MemTable,
+                })
+                .await;
+            if let Err(error) = &flushed {
+                tracing::debug!(shard, %error, "memtable flush failed");
+            }
+            lock(&replay).memtable_flushed(flushed.is_ok());
+        }));
+    }
+}
+
+/// A flush that was done: what it took, how many it released, and how many wait for the next.
+struct Flushed {
+    took: Duration,
+    released: usize,
+    waiting: usize,
+}
+
+/// Makes everything that `view` shows durable, and releases who waited for it. An error when the database has ended.
+async fn flush(
+    db: Db,
+    gate: Arc<Gate>,
+    view: Arc<DbSnapshot>,
+    histogram: metrics::Histogram,
+) -> Result<Flushed, Ended> {
+    let begun = clock::now();
+    db.flush().await.map_err(|error| ended_by(&error))?;
+    let took = clock::now().saturating_duration_since(begun);
+    histogram.record(took);
+    let seq = view.seq();
+    let (released, waiting) = gate.advance(Some(view), seq);
+    Ok(Flushed {
+        took,
+        released,
+        waiting,
+    })
 }
 
 fn lock(replay: &Mutex<ReplayBound>) -> MutexGuard<'_, ReplayBound> {

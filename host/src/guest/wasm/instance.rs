@@ -1,5 +1,6 @@
 //! A running instance: its store, its functions, and how they are called.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl Running {
         let made = watch
             .run(
                 limits.start_time,
-                compiled.pre.instantiate_async(&mut store),
+                pin!(compiled.pre.instantiate_async(&mut store)),
             )
             .await;
         store.data_mut().end_call();
@@ -156,7 +157,7 @@ impl Running {
         self.store.set_epoch_deadline(1);
         let outcome = self
             .watch
-            .run(limit.1, function.call_async(&mut self.store, params))
+            .run(limit.1, pin!(function.call_async(&mut self.store, params)))
             .await;
         self.store.data_mut().end_call();
         match outcome {

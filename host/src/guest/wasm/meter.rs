@@ -5,7 +5,7 @@
 //! call that has paused so is measured by the CPU clock of its thread from then on, so that neither the time it waits nor what the
 //! machine takes away counts against it.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -125,14 +125,14 @@ impl Watch {
         Self { meter, timer: None }
     }
 
-    /// Runs `call` for `limit` at most, counted from its first pause, which is within a tick of its beginning.
+    /// Runs `call` for `limit` at most, counted from its first pause, which is within a tick of its beginning. It is pinned by the
+    /// caller: taken by value it would be moved, and have its place twice.
     pub(super) async fn run<T>(
         &mut self,
         limit: Duration,
-        call: impl Future<Output = T>,
+        mut call: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, WallTimeUsedUp> {
         self.meter.begin();
-        let mut call = pin!(call);
         let mut deadline = None;
         std::future::poll_fn(|cx| {
             self.meter.resume();
