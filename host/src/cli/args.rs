@@ -63,6 +63,7 @@ Give credentials in the environment (QUARRY_STORE_OPTIONS_...): flags can be see
 Examples:
   quarry serve --store file:///var/lib/quarry --module counter.wasm
   quarry serve --store s3://bucket --store-option aws_region=eu-central-1 --shards 64 --listen 0.0.0.0:7070
+  quarry serve --store s3://bucket --module counter.wasm --strategy lease --name a --internal-listen 0.0.0.0:7071 --advertise 10.0.0.5:7071
   quarry serve --config quarry.toml --set http.max_body=1MiB --limit memory=64MiB";
 
 const NEW_EXAMPLES: &str = "\
@@ -176,12 +177,27 @@ pub struct Settings {
     /// Where HTTP listens; port 0 takes a free one (key `http.listen`)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// This node's name (key `node`)
-    #[arg(long, value_name = "NAME")]
+    /// This node's name, unique in the cluster (key `node`)
+    #[arg(long, value_name = "NAME", visible_alias = "name")]
     pub node: Option<String>,
     /// The cluster's name (key `cluster`)
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
+    /// Which shards this node opens: local, static or lease (key `strategy`)
+    #[arg(long, value_name = "STRATEGY")]
+    pub strategy: Option<String>,
+    /// How long a lease lasts after its last renewal, e.g. `3s` (key `lease.ttl`)
+    #[arg(long, value_name = "DURATION")]
+    pub lease_ttl: Option<String>,
+    /// Where this node listens for other nodes; port 0 takes a free one (key `internal.listen`)
+    #[arg(long, value_name = "ADDRESS")]
+    pub internal_listen: Option<String>,
+    /// Where other nodes reach this one (key `internal.advertise`)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Where this node is (key `lease.zone`)
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
     /// Check the store before shards open: true, background or false (key `probe`)
     #[arg(long, value_name = "WHEN")]
     pub probe: Option<String>,
