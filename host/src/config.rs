@@ -137,6 +137,10 @@ section! {
     listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Kind::Address;
     /// The `HOST:PORT` at which other nodes reach it. Default: what `listen` became.
     advertise: Option<String> = None, Kind::Text(ADVERTISE_MAX_BYTES);
+    /// Connections of other nodes at once; more wait to be accepted. Each node makes two.
+    max_connections: usize = 1024, Kind::Count(1, 65_536);
+    /// Requests in progress to one other node; more are refused with 429.
+    max_requests: usize = 8192, Kind::Count(1, 1_000_000);
 }
 
 section! {
@@ -179,6 +183,8 @@ section! {
     query: usize = cores(), Kind::Count(1, 1024);
     /// Threads for compaction and garbage collection, at low priority.
     compaction: usize = 1, Kind::Count(1, 1024);
+    /// Threads for the connections to other nodes. There are none with `strategy = "local"`.
+    peers: usize = 2, Kind::Count(1, 1024);
     /// Threads that compile components, at low priority. Default: one per core.
     compile: usize = cores(), Kind::Count(1, 1024);
 }
@@ -220,6 +226,10 @@ section! {
     max_timeout: Duration = secs(600), Kind::Duration(millis(1), secs(86_400));
     /// How often a call that was not sent, or was refused by a node that is not the owner, is tried again.
     retries: u32 = 3, Kind::Count(0, 10);
+    /// How long a call may wait for a shard that moves, opens or fails over, within its timeout.
+    park: Duration = secs(10), Kind::Duration(Duration::ZERO, secs(600));
+    /// Calls that may wait so for one shard; more are refused.
+    max_parked: usize = 1024, Kind::Count(0, 1_000_000);
     /// Pause before a retry, times the number of the attempt, with jitter.
     retry_delay: Duration = millis(100), Kind::Duration(millis(1), secs(10));
 }

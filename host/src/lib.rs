@@ -21,5 +21,6 @@ pub mod shard;
 pub mod store;
 pub mod telemetry;
 pub mod threads;
+pub mod transport;
 
 pub use cluster::Cluster;

@@ -267,3 +267,20 @@ impl Told {
         }
     }
 }
+
+impl From<&crate::config::Config> for Limits {
+    fn from(config: &crate::config::Config) -> Self {
+        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        Self {
+            payload: bytes(config.http.max_body),
+            payloads: bytes(config.http.max_bodies),
+            reply: bytes(config.limits.reply),
+            timeout: config.call.max_timeout,
+            connections: config.internal.max_connections,
+            requests: config.internal.max_requests,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

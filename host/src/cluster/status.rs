@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::guest::ModuleInfo;
 
@@ -18,7 +18,7 @@ pub enum Location {
 }
 
 /// What a shard is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardState {
     /// Its database is open and its guest serves calls.
@@ -57,7 +57,7 @@ impl ShardState {
 }
 
 /// One shard's state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardReport {
     /// The shard's number.
     pub shard: u32,
@@ -88,7 +88,7 @@ pub struct ShardReport {
 }
 
 /// The probe of the store at this node's start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeState {
     /// How it went.
     pub status: ProbeStatus,
@@ -97,7 +97,7 @@ pub struct ProbeState {
 }
 
 /// How the probe of the store went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeStatus {
     /// It runs, or is tried again.
@@ -127,4 +127,15 @@ pub struct ClusterStatus {
     pub module: Option<ModuleInfo>,
     /// Every shard, by its number.
     pub shards: BTreeMap<u32, ShardReport>,
+}
+
+/// What a node says of itself to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub node: Arc<str>,
+    /// The probe of the store at its start.
+    pub probe: ProbeState,
+    /// The shards that it has, or tries to open.
+    pub shards: Vec<ShardReport>,
 }

@@ -9,7 +9,7 @@
 //! | the body did not arrive in time (`body-timeout`), or ended early (`body-incomplete`) | 408, 400 | host |
 //! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
-//! | the shard is not open (`unassigned`), or quarantined (`quarantined`) | 503 | host |
+//! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), or quarantined (`quarantined`) | 503 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
 //! | the guest's own `not-found`, `unknown-method` | 404 | guest |
@@ -178,7 +178,10 @@ pub fn status_of(error: &CallError) -> StatusCode {
         CallErrorKind::Invalid => StatusCode::BAD_REQUEST,
         CallErrorKind::NoQueries => StatusCode::NOT_FOUND,
         CallErrorKind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
-        CallErrorKind::Unassigned | CallErrorKind::Quarantined => StatusCode::SERVICE_UNAVAILABLE,
+        CallErrorKind::Unassigned
+        | CallErrorKind::NotOwner
+        | CallErrorKind::Unreachable
+        | CallErrorKind::Quarantined => StatusCode::SERVICE_UNAVAILABLE,
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         CallErrorKind::Guest => guest_status(&error.code, error.retryable),
@@ -228,6 +231,8 @@ mod tests {
         for (kind, status, source, retryable) in [
             (K::Invalid, 400, "host", false),
             (K::Unassigned, 503, "host", true),
+            (K::NotOwner, 503, "host", true),
+            (K::Unreachable, 503, "host", true),
             (K::Overloaded, 429, "host", true),
             (K::Quarantined, 503, "host", false),
             (K::NoQueries, 404, "host", false),

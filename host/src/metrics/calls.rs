@@ -64,6 +64,8 @@ impl From<CallErrorKind> for Outcome {
             CallErrorKind::Unknown => Self::Unknown,
             CallErrorKind::Invalid
             | CallErrorKind::Unassigned
+            | CallErrorKind::NotOwner
+            | CallErrorKind::Unreachable
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
             | CallErrorKind::NoQueries => Self::Refused,

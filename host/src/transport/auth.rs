@@ -154,13 +154,7 @@ pub fn prove(secret: &Secret, end: End, hello: &Hello, challenge: &str) -> Proof
 
 /// Whether a proof is that of an end that knows the secret. Takes the same time wherever it differs.
 #[must_use]
-pub fn is_proved(
-    secret: &Secret,
-    end: End,
-    hello: &Hello,
-    challenge: &str,
-    proof: &Proof,
-) -> bool {
+pub fn is_proved(secret: &Secret, end: End, hello: &Hello, challenge: &str, proof: &Proof) -> bool {
     let digits = proof.proof.as_bytes();
     if digits.len() != 64 {
         return false;
@@ -179,8 +173,8 @@ pub fn is_proved(
 
 /// Over every field with its length in front, so that no two sets of fields make the same text.
 fn mac(secret: &Secret, end: End, hello: &Hello, challenge: &str) -> Hmac<Sha256> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0)
-        .expect("an HMAC takes a key of any length");
+    let mut mac =
+        Hmac::<Sha256>::new_from_slice(&secret.0).expect("an HMAC takes a key of any length");
     let label = match end {
         End::Client => "quarry internal client",
         End::Server => "quarry internal server",

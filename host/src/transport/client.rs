@@ -121,8 +121,8 @@ impl Transport for Http2 {
     async fn ask(&self, to: &Destination, ask: Ask, within: Duration) -> Result<Told, Failure> {
         let line = self.lines.line(Lane::Questions, to);
         let asking = async {
-            let body = serde_json::to_vec(&ask)
-                .map_err(|error| Failure::NeverSent(error.to_string()))?;
+            let body =
+                serde_json::to_vec(&ask).map_err(|error| Failure::NeverSent(error.to_string()))?;
             let Some(_busy) = Busy::enter(&line, self.limits.requests) else {
                 return Err(Failure::NeverSent(format!(
                     "{} questions to node `{}` are in progress (`internal.max_requests`)",
@@ -155,5 +155,13 @@ impl Transport for Http2 {
                     to.node
                 )))
             })
+    }
+}
+
+#[cfg(test)]
+impl Http2 {
+    /// How many connections there are.
+    pub(super) fn connected(&self) -> usize {
+        self.lines.connected()
     }
 }

@@ -148,7 +148,10 @@ impl Lines {
     #[cfg(test)]
     pub(super) fn connected(&self) -> usize {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.values().filter(|line| line.usable().is_some()).count()
+        lines
+            .values()
+            .filter(|line| line.usable().is_some())
+            .count()
     }
 }
 
@@ -170,7 +173,9 @@ async fn connect(identity: &Identity, to: &Destination) -> Result<Sender, String
     let stream = TcpStream::connect(&to.address)
         .await
         .map_err(|error| error.to_string())?;
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    stream
+        .set_nodelay(true)
+        .map_err(|error| error.to_string())?;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -186,7 +191,11 @@ async fn connect(identity: &Identity, to: &Destination) -> Result<Sender, String
     let node = to.node.clone();
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(node, error = causes(&error), "the connection to another node broke");
+            tracing::debug!(
+                node,
+                error = causes(&error),
+                "the connection to another node broke"
+            );
         }
     });
     handshake(identity, to, &mut sender).await?;
@@ -237,7 +246,9 @@ async fn handshake(
     let proof: Proof = understood(&body)?;
     let challenge = &challenge.challenge;
     if !auth::is_proved(&identity.secret, End::Server, &hello, challenge, &proof) {
-        return Err("it cannot prove that it is of this cluster: does another program listen there?".into());
+        return Err(
+            "it cannot prove that it is of this cluster: does another program listen there?".into(),
+        );
     }
     Ok(())
 }

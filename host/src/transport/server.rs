@@ -196,7 +196,11 @@ struct Listening {
 
 impl Listening {
     async fn accept(self, listener: TcpListener) {
-        let all = self.shared.limits.connections.clamp(1, Semaphore::MAX_PERMITS);
+        let all = self
+            .shared
+            .limits
+            .connections
+            .clamp(1, Semaphore::MAX_PERMITS);
         let (all, unproved) = (
             Arc::new(Semaphore::new(all)),
             Arc::new(Semaphore::new(UNPROVED_MAX)),
@@ -380,7 +384,11 @@ impl Connection {
             return self.refuse();
         }
         if let Some(error) = misfit(identity, &hello) {
-            tracing::warn!(from = hello.from.name, error, "another node was turned away");
+            tracing::warn!(
+                from = hello.from.name,
+                error,
+                "another node was turned away"
+            );
             self.refused.notify_one();
             return json(StatusCode::FORBIDDEN, &Unfit { error });
         }

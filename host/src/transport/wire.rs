@@ -166,7 +166,11 @@ pub(super) fn encode_call(forward: Forward) -> Pieces {
         left_us: micros(left),
         wait_us: micros(wait),
     };
-    Pieces::new(&head, request.key.as_deref().unwrap_or(&[]), request.payload)
+    Pieces::new(
+        &head,
+        request.key.as_deref().unwrap_or(&[]),
+        request.payload,
+    )
 }
 
 /// A request as the owner reads it. Whoever sent it cannot make it wait for longer than `most`.
