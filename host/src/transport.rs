@@ -202,7 +202,6 @@ pub trait Service: Send + Sync {
 }
 
 /// Who a node is, for its transport.
-#[derive(Debug)]
 pub struct Identity {
     /// The cluster's name.
     pub cluster: String,
@@ -210,10 +209,19 @@ pub struct Identity {
     pub shards: u32,
     /// This node's name.
     pub node: String,
-    /// Its session, which changes when it has to join anew.
-    pub session: arc_swap::ArcSwap<String>,
+    /// Its session as it is now: it changes when the node has to join anew.
+    pub session: Box<dyn Fn() -> String + Send + Sync>,
     /// The cluster's secret.
     pub secret: Secret,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity")
+            .field("cluster", &self.cluster)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Identity {
@@ -222,7 +230,7 @@ impl Identity {
     pub fn party(&self) -> Party {
         Party {
             name: self.node.clone(),
-            session: self.session.load().to_string(),
+            session: (self.session)(),
         }
     }
 }

@@ -123,7 +123,7 @@ impl End {
             .get(&to.node)
             .filter(|joined| Network::address(&joined.identity.node) == to.address)
             .ok_or_else(|| unreachable("nobody is there"))?;
-        if **joined.identity.session.load() != to.session {
+        if (joined.identity.session)() != to.session {
             return Err(unreachable("it is in another session by now"));
         }
         joined

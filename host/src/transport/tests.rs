@@ -68,11 +68,20 @@ impl Service for Echo {
 }
 
 fn identity(node: &str, secret: &str) -> Arc<Identity> {
+    let session = auth::random();
+    identity_of(node, secret, move || session.clone())
+}
+
+fn identity_of(
+    node: &str,
+    secret: &str,
+    session: impl Fn() -> String + Send + Sync + 'static,
+) -> Arc<Identity> {
     Arc::new(Identity {
         cluster: "c".into(),
         shards: 16,
         node: node.into(),
-        session: arc_swap::ArcSwap::from_pointee(auth::random()),
+        session: Box::new(session),
         secret: Secret::new(secret.as_bytes()),
     })
 }
@@ -98,7 +107,7 @@ impl Rig {
         let listener = Listener::bind("127.0.0.1:0".parse().expect("an address")).expect("bound");
         let to = Destination {
             node: "b".into(),
-            session: at.session.load().to_string(),
+            session: at.party().session,
             address: listener.local_addr().to_string(),
         };
         let weak: Weak<dyn Service> = Arc::downgrade(&(service.clone() as Arc<dyn Service>));
@@ -357,7 +366,7 @@ async fn nodes_that_do_not_fit_are_told_why() {
             cluster: "c".into(),
             shards: 16,
             node: "a".into(),
-            session: arc_swap::ArcSwap::from_pointee(auth::random()),
+            session: Box::new(auth::random),
             secret: Secret::new("s"),
         };
         change(&mut identity);
@@ -592,14 +601,17 @@ async fn requests_in_progress_and_waits_for_answers_are_bounded() {
 #[tokio::test]
 async fn within_one_process_it_is_the_same() {
     let network = memory::Network::new();
-    let (a, b) = (identity("a", "s"), identity("b", "s"));
+    let session = Arc::new(Mutex::new(auth::random()));
+    let current = session.clone();
+    let now = move || current.lock().expect("no panic").clone();
+    let (a, b) = (identity("a", "s"), identity_of("b", "s", now));
     let service = Arc::new(Echo::default());
     let weak: Weak<dyn Service> = Arc::downgrade(&(service.clone() as Arc<dyn Service>));
     let from_a = network.join(a, weak.clone());
     _ = network.join(b.clone(), weak);
     let to = Destination {
         node: "b".into(),
-        session: b.session.load().to_string(),
+        session: b.party().session,
         address: memory::Network::address("b"),
     };
     let reply = from_a.call(&to, forward("x")).await.expect("sent");
@@ -615,7 +627,7 @@ async fn within_one_process_it_is_the_same() {
     assert!(matches!(late, Err(Failure::Sent(_))), "{late:?}");
     network.resume("b");
     assert_eq!(from_a.ask(&to, Ask::Report, LONG).await, Ok(Told::Done));
-    b.session.store(Arc::new(auth::random()));
+    *session.lock().expect("no panic") = auth::random();
     let failed = from_a.call(&to, forward("x")).await.expect_err("restarted");
     assert!(matches!(failed, Failure::NeverSent(_)), "{failed:?}");
     assert_eq!(
