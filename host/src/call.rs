@@ -125,6 +125,8 @@ pub enum CallErrorKind {
     Invalid,
     /// The shard is not open anywhere now. Nothing ran.
     Unassigned,
+    /// The node that was asked does not own the shard, or is not sure to. Nothing ran, or nothing that changes anything.
+    NotOwner,
     /// The shard's queue is full. Nothing ran.
     Overloaded,
     /// The shard's guest failed too often, and calls are refused. Nothing ran.
@@ -148,6 +150,7 @@ impl CallErrorKind {
         match self {
             Self::Invalid => "invalid-request",
             Self::Unassigned => "unassigned",
+            Self::NotOwner => "not-owner",
             Self::Overloaded => "overloaded",
             Self::Quarantined => "quarantined",
             Self::NoQueries => "no-queries",
@@ -171,7 +174,10 @@ impl CallErrorKind {
 impl CallError {
     /// A failure that is not the guest's own.
     pub fn host(kind: CallErrorKind, message: impl Into<String>) -> Self {
-        let retryable = matches!(kind, CallErrorKind::Unassigned | CallErrorKind::Overloaded);
+        let retryable = matches!(
+            kind,
+            CallErrorKind::Unassigned | CallErrorKind::NotOwner | CallErrorKind::Overloaded
+        );
         Self {
             kind,
             code: kind.code().into(),
@@ -203,6 +209,14 @@ impl CallError {
         Self::host(CallErrorKind::Trap(trap.kind), trap.to_string())
     }
 
+    /// This node's lease on a shard ran out, and nothing was run.
+    #[must_use]
+    pub fn lease_ran_out(shard: u32) -> Self {
+        let message =
+            format!("this node's lease on shard {shard} ran out: another node may own it");
+        Self::host(CallErrorKind::NotOwner, message).at(shard)
+    }
+
     /// The shard ended before the call's writes were durable.
     #[must_use]
     pub fn ended(ended: &Ended) -> Self {
@@ -229,10 +243,10 @@ impl CallError {
     /// Whether it is sure that nothing ran, so that the call may be made again without doing it twice.
     #[must_use]
     pub fn never_ran(&self) -> bool {
-        use CallErrorKind::{Invalid, NoQueries, Overloaded, Quarantined, Unassigned};
+        use CallErrorKind::{Invalid, NoQueries, NotOwner, Overloaded, Quarantined, Unassigned};
         matches!(
             self.kind,
-            Invalid | Unassigned | Overloaded | Quarantined | NoQueries
+            Invalid | Unassigned | NotOwner | Overloaded | Quarantined | NoQueries
         )
     }
 }

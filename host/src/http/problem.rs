@@ -9,7 +9,7 @@
 //! | the body did not arrive in time (`body-timeout`), or ended early (`body-incomplete`) | 408, 400 | host |
 //! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
-//! | the shard is not open (`unassigned`), or quarantined (`quarantined`) | 503 | host |
+//! | the shard is not open (`unassigned`), not this node's (`not-owner`), or quarantined (`quarantined`) | 503 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
 //! | the guest's own `not-found`, `unknown-method` | 404 | guest |
@@ -178,7 +178,9 @@ pub fn status_of(error: &CallError) -> StatusCode {
         CallErrorKind::Invalid => StatusCode::BAD_REQUEST,
         CallErrorKind::NoQueries => StatusCode::NOT_FOUND,
         CallErrorKind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
-        CallErrorKind::Unassigned | CallErrorKind::Quarantined => StatusCode::SERVICE_UNAVAILABLE,
+        CallErrorKind::Unassigned | CallErrorKind::NotOwner | CallErrorKind::Quarantined => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         CallErrorKind::Guest => guest_status(&error.code, error.retryable),

@@ -64,6 +64,7 @@ impl From<CallErrorKind> for Outcome {
             CallErrorKind::Unknown => Self::Unknown,
             CallErrorKind::Invalid
             | CallErrorKind::Unassigned
+            | CallErrorKind::NotOwner
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
             | CallErrorKind::NoQueries => Self::Refused,
