@@ -1,5 +1,8 @@
 //! Which node should have which shard: a pure function of who is there and who has what.
+//!
+//! Shares differ by at most one, and a plan moves no shard that it need not move: those that have most keep the larger shares.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::lease::record::NodeName;
@@ -20,7 +23,8 @@ pub enum Role {
 pub struct PlanNode {
     /// What the plan makes of it.
     pub role: Role,
-    /// Where it stands; empty when that is not known. A tie-break for shards that have no owner.
+    /// Where it stands; empty when that is not known. The default plan does not look at it: with one owner a shard there is nothing to
+    /// spread over zones.
     pub zone: String,
 }
 
@@ -42,6 +46,14 @@ pub struct View {
     pub shards: Vec<PlanShard>,
 }
 
+impl View {
+    /// The node that has a shard, if it is alive.
+    fn owner(&self, shard: &PlanShard) -> Option<(&NodeName, Role)> {
+        let (name, node) = self.nodes.get_key_value(shard.owner.as_ref()?)?;
+        Some((name, node.role))
+    }
+}
+
 /// Who should have what.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
@@ -53,26 +65,73 @@ impl Plan {
     /// How many shards change from a node that has them to another.
     #[must_use]
     pub fn moves(&self, view: &View) -> usize {
-        let moved = |(shard, target): (&PlanShard, &Option<NodeName>)| {
-            let owner = shard.owner.as_ref();
-            owner.is_some_and(|owner| view.nodes.contains_key(owner)) && owner != target.as_ref()
+        let pairs = view.shards.iter().zip(&self.targets);
+        let moved = |(shard, target): &(&PlanShard, &Option<NodeName>)| {
+            let owner = view.owner(shard);
+            owner.is_some_and(|(owner, _)| Some(owner) != target.as_ref())
         };
-        view.shards
-            .iter()
-            .zip(&self.targets)
-            .filter(|pair| moved(*pair))
-            .count()
+        pairs.filter(moved).count()
     }
 }
 
-/// Plans. See the module.
+/// Plans. The nodes that take part ([`Role::Open`]) share all shards but those that cordoned nodes keep: each gets the same number,
+/// and those that have most now get one more where it does not come out even (ties go by name). A node gives up what is above its
+/// share, never a pinned shard before another, and those without an owner go to whoever has least.
+///
+/// The planned view has the same plan again. A shard of a draining node stays there when nobody takes part.
 #[must_use]
 pub fn plan(view: &View) -> Plan {
-    Plan {
-        targets: view
-            .shards
-            .iter()
-            .map(|shard| shard.owner.clone())
-            .collect(),
+    let mut targets: Vec<Option<NodeName>> = vec![None; view.shards.len()];
+    let mut held: BTreeMap<&NodeName, Vec<usize>> = view
+        .nodes
+        .iter()
+        .filter(|(_, node)| node.role == Role::Open)
+        .map(|(name, _)| (name, Vec::new()))
+        .collect();
+    let mut homeless = Vec::new();
+    for (index, shard) in view.shards.iter().enumerate() {
+        match view.owner(shard) {
+            Some((owner, Role::Open)) => held.entry(owner).or_default().push(index),
+            Some((owner, Role::Keeps)) => targets[index] = Some(owner.clone()),
+            Some((owner, Role::Leaves)) => {
+                targets[index] = Some(owner.clone());
+                homeless.push(index);
+            }
+            None => homeless.push(index),
+        }
     }
+    if held.is_empty() {
+        return Plan { targets };
+    }
+    let shared = homeless.len() + held.values().map(Vec::len).sum::<usize>();
+    let (floor, larger) = (shared / held.len(), shared % held.len());
+    let mut order: Vec<(&NodeName, Vec<usize>)> = held.into_iter().collect();
+    order.sort_by_key(|(name, shards)| (Reverse(shards.len()), *name));
+
+    let mut room = Vec::new();
+    for (rank, (name, mut shards)) in order.into_iter().enumerate() {
+        let share = floor + usize::from(rank < larger);
+        shards.sort_by_key(|index| (!view.shards[*index].pinned, *index));
+        homeless.extend(shards.iter().skip(share));
+        for index in shards.iter().take(share) {
+            targets[*index] = Some(name.clone());
+        }
+        room.push((name, share.saturating_sub(shards.len())));
+    }
+    // In the order of numbers to whoever has most room left, so that neighbours spread.
+    homeless.sort_unstable();
+    for index in homeless {
+        let roomiest = room
+            .iter_mut()
+            .max_by_key(|(name, left)| (*left, Reverse(*name)));
+        let Some((name, left)) = roomiest.filter(|(_, left)| *left > 0) else {
+            break;
+        };
+        *left -= 1;
+        targets[index] = Some((*name).clone());
+    }
+    Plan { targets }
 }
+
+#[cfg(test)]
+mod tests;
