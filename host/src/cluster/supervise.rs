@@ -13,7 +13,8 @@ use super::node::Node;
 use super::status::ShardState;
 use super::swap;
 use crate::clock;
-use crate::db::open::{OpenError, Opening};
+use crate::db::open::{OpenError, Opening, Terms};
+use crate::gate::deadline::Deadline;
 use crate::guest::StopReason;
 use crate::shard::running::{Running, Start};
 use crate::shard::slot::Slot;
@@ -57,7 +58,14 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
         .store
         .path(&database_path(&node.config.path, shard, node.config.shards));
     let shard_thread = node.threads.shard(shard);
-    let opened = node.databases.open(shard, path, shard_thread.clone()).await;
+    let terms = Terms {
+        expected_epoch: None,
+        cutoff: node.databases.cutoff(Deadline::never()),
+    };
+    let opened = node
+        .databases
+        .open(shard, path, shard_thread.clone(), terms)
+        .await;
     let opening = match opened {
         Ok(opening) => opening,
         Err(error) => {
@@ -77,13 +85,14 @@ async fn once(node: &Arc<Node>, slot: &Arc<Slot>, shard: u32) -> (DownReason, Du
         }
         return (DownReason::Stopped, Duration::ZERO);
     }
-    slot.opened(opening.writer_epoch, opening.kill_switch().clone());
+    slot.opened(opening.writer_epoch, 0, opening.kill_switch().clone());
     let mut loaded = node.module.load_full();
     let start = Start {
         cluster: node.cluster.clone(),
         node: node.node.clone(),
         shard,
         shards: node.config.shards,
+        generation: 0,
         db: opening.db.clone(),
         module: loaded.module.clone(),
         options: loaded.options.clone(),

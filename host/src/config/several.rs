@@ -9,7 +9,7 @@ use super::units::{Span, quoted};
 use super::{Config, Strategy};
 
 /// The longest address that a node can tell others, in bytes: a name of DNS and a port.
-pub const ADVERTISE_MAX_BYTES: usize = 260;
+pub const ADVERTISE_MAX_BYTES: usize = 256;
 /// The most nodes of a fixed list.
 const NODES_MAX: usize = 1024;
 

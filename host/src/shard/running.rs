@@ -33,6 +33,8 @@ pub struct Start {
     pub shard: u32,
     /// How many shards there are.
     pub shards: u32,
+    /// The generation of its lease; 0 without leases.
+    pub generation: u64,
     /// Its open database.
     pub db: Arc<ShardDb>,
     /// Its guest.
@@ -68,13 +70,13 @@ impl Running {
         let gate = start.db.gate().clone();
         let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
         let info = start.module.describe().clone();
-        let flag = Arc::new(ShardFlag::default());
+        let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
         let context = InstanceContext {
             cluster: start.cluster,
             node: start.node,
             shard: start.shard,
             shards: start.shards,
-            generation: 0,
+            generation: start.generation,
             options: start.options,
             db: start.db.clone(),
             gate: gate.clone(),

@@ -33,6 +33,8 @@ struct State {
     since_ms: i64,
     last_error: Option<String>,
     writer_epoch: Option<u64>,
+    /// Of the newest opening.
+    generation: u64,
     traps: u64,
     opens: u64,
     /// Whether its first start has been tried, with whatever success.
@@ -50,6 +52,7 @@ impl Slot {
             since_ms: clock::wall_ms(),
             last_error: None,
             writer_epoch: None,
+            generation: 0,
             traps: 0,
             opens: 0,
             attempted: false,
@@ -131,7 +134,7 @@ impl Slot {
             status: state.state,
             since_ms: state.since_ms,
             last_error: state.last_error.clone(),
-            generation: 0,
+            generation: state.generation,
             writer_epoch: state.writer_epoch,
             revision: handle.as_ref().map(|handle| handle.revision()),
             durable_seq: handle
@@ -188,10 +191,11 @@ impl Slot {
     }
 
     /// Its database is open.
-    pub fn opened(&self, writer_epoch: u64, store: KillSwitch) {
+    pub fn opened(&self, writer_epoch: u64, generation: u64, store: KillSwitch) {
         self.store.store(Some(Arc::new(store)));
         self.change(|state| {
             state.writer_epoch = Some(writer_epoch);
+            state.generation = generation;
             state.opens += 1;
             state.live = true;
         });
