@@ -1,6 +1,7 @@
 //! The only place that reads time. Durations are measured on the monotonic clock; the wall clock is for stamps that people
 //! and guests read, and decides nothing.
 
+use quarry_core::time::Moment;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment on this process's monotonic clock.
@@ -30,6 +31,12 @@ pub fn boot_nanos() -> u64 {
         return u64::MAX;
     }
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Now, on the clock of lease deadlines ([`boot_nanos`]).
+#[must_use]
+pub fn boot_now() -> Moment {
+    Moment::from_nanos(boot_nanos())
 }
 
 /// Milliseconds since the Unix epoch.

@@ -51,19 +51,23 @@ use crate::call::{
 use crate::clock;
 use crate::config::Config;
 use crate::guest::{METHOD_MAX_BYTES, Module, Request};
+use crate::lease::handle::Leases;
 use crate::metrics;
 use crate::shard::{Control, Outcome, ShardHandle};
 use crate::store::probe::ProbeReport;
 
 mod node;
+mod place;
+mod runner;
 mod start;
 pub mod status;
 mod supervise;
 mod swap;
 
 use node::Node;
-pub use start::StartError;
+pub use start::{ClusterBuilder, StartError};
 use status::{ClusterStatus, Location, ShardReport};
+pub(crate) use supervise::database_path;
 pub use swap::{SwapError, SwapReport};
 
 /// A running node of a cluster.
@@ -215,10 +219,16 @@ impl Cluster {
         Ok(self.node.status())
     }
 
-    /// Whether every shard runs.
+    /// Whether every shard that is this node's to run runs.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.node.slots.iter().all(|slot| slot.is_ready())
+        self.node.share_ready()
+    }
+
+    /// This node's place in its cluster: routes, peers, and commands.
+    #[must_use]
+    pub fn leases(&self) -> &Arc<Leases> {
+        &self.node.leases
     }
 
     /// Waits until every shard runs; without a timeout for as long as it takes.
@@ -239,9 +249,8 @@ impl Cluster {
             () = end => {}
             () = self.node.stop.cancelled() => {}
         }
-        let slots = self.node.slots.iter().filter(|slot| !slot.is_ready());
         Err(NotReady {
-            shards: slots.map(|slot| slot.report()).collect(),
+            shards: self.node.not_ready(),
         })
     }
 
@@ -307,8 +316,7 @@ impl Cluster {
             if self.node.stop.is_cancelled() {
                 return Err(self.unassigned(shard));
             }
-            slot.retry_now();
-            return Ok(());
+            return self.node.retry(shard).map_err(|_| self.unassigned(shard));
         };
         let (done, restarted) = oneshot::channel();
         handle.control(Control::Restart { done }).await?;

@@ -15,6 +15,7 @@ pub mod db;
 pub mod gate;
 pub mod guest;
 pub mod http;
+pub mod lease;
 pub mod metrics;
 pub mod record;
 pub mod shard;

@@ -4,7 +4,9 @@
 //!   nowhere else, but for queries.
 //! - *storage*: SlateDB's uploads, flushes and polls, the HTTP client of the store, and the flushers.
 //! - *query*: the instances that run queries.
-//! - *control*: one thread that opens, closes and reopens shards, so that no guest and no database can delay it.
+//! - *control*: one thread that opens and closes shards, so that no guest and no database can delay it.
+//! - *lease*: one thread for the loop that renews leases and the runner that keeps deadlines, with the lease client's connections:
+//!   not even the work of opening shards delays it.
 //!
 //! Compaction has a runtime of its own at low priority (`db::maintenance`), compiling its own threads (`guest::wasm`), and so has HTTP.
 
@@ -35,6 +37,7 @@ pub struct Sizes {
 pub struct Threads {
     shard: Vec<Lone>,
     control: Option<Lone>,
+    lease: Option<Lone>,
     storage: Option<Runtime>,
     query: Option<Runtime>,
     compaction: Option<Runtime>,
@@ -52,6 +55,7 @@ impl Threads {
         Ok(Self {
             shard,
             control: Some(Lone::start("quarry-control".into())?),
+            lease: Some(Lone::start("quarry-lease".into())?),
             storage: Some(pool("quarry-storage", sizes.storage)?),
             query: Some(pool("quarry-query", sizes.query)?),
             compaction: Some(crate::db::maintenance::runtime(sizes.compaction.max(1))?),
@@ -67,11 +71,13 @@ impl Threads {
     /// The control thread.
     #[must_use]
     pub fn control(&self) -> Handle {
-        self.control
-            .as_ref()
-            .expect("the control thread is there until the node's threads are dropped")
-            .handle
-            .clone()
+        lone(self.control.as_ref())
+    }
+
+    /// The lease thread.
+    #[must_use]
+    pub fn lease(&self) -> Handle {
+        lone(self.lease.as_ref())
     }
 
     /// The storage runtime.
@@ -106,6 +112,7 @@ impl Drop for Threads {
         .collect();
         let mut lone = std::mem::take(&mut self.shard);
         lone.extend(self.control.take());
+        lone.extend(self.lease.take());
         for thread in &lone {
             thread.stop.cancel();
         }
@@ -164,6 +171,13 @@ fn pool(name: &'static str, threads: usize) -> io::Result<Runtime> {
         .thread_name(name)
         .enable_all()
         .build()
+}
+
+fn lone(thread: Option<&Lone>) -> Handle {
+    thread
+        .expect("a thread is there until the node's threads are dropped")
+        .handle
+        .clone()
 }
 
 fn handle(runtime: Option<&Runtime>) -> Handle {

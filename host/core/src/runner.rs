@@ -53,6 +53,11 @@ pub enum RunnerCommand {
         /// Why.
         reason: StopReason,
     },
+    /// End the pause before a shard that is down is opened again; nothing for any other.
+    Retry {
+        /// The shard.
+        shard: u32,
+    },
 }
 
 /// Shards that a deadline is for.

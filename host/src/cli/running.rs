@@ -161,6 +161,7 @@ fn start_error(error: StartError) -> Error {
         | StartError::Record(_)
         | StartError::RecordTimeout { .. }
         | StartError::Guest { .. }
+        | StartError::NameTaken { .. }
         | StartError::Threads(_) => Error::Failed(text),
     }
 }

@@ -60,8 +60,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a shard, and waits until its guest's start was tried once. The shard is then published in its slot, whether its guest runs
-    /// or is tried again.
+    /// Starts a shard, and waits until its guest's start was tried once. Whether its guest runs or is tried again, the shard can then be
+    /// published.
     pub async fn start(start: Start) -> Self {
         let (calls, receive_calls) = mpsc::unbounded_channel();
         let (control, receive_control) = mpsc::channel(16);
@@ -134,7 +134,6 @@ impl Running {
         // An error means that the task has ended; whoever waits for its end learns why. A component is bounded by its limits; native
         // logic may hang in its start, and must not keep the node from starting.
         _ = tokio::time::timeout(limits.start_time * 2 + START_GRACE, first).await;
-        start.slot.publish(handle.clone());
         Self {
             shard: start.shard,
             handle,
@@ -142,6 +141,17 @@ impl Running {
             task: Some(task),
             queries,
         }
+    }
+
+    /// Lets calls in.
+    pub fn publish(&self, slot: &Slot) {
+        slot.publish(self.handle.clone());
+    }
+
+    /// The revision that its guest runs.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.handle.revision()
     }
 
     /// Tells the guest that another writer has its database.

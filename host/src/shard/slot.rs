@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
+use quarry_core::route::Local;
 use tokio::sync::watch;
 
 use super::ShardHandle;
@@ -19,7 +20,7 @@ pub struct Slot {
     state: Mutex<State>,
     /// Tells of each change of any slot of the node.
     changed: watch::Sender<u64>,
-    retry: tokio::sync::Notify,
+    local: Mutex<Local>,
     /// The store of the newest opening.
     store: ArcSwapOption<KillSwitch>,
     /// The shard's metrics.
@@ -64,7 +65,7 @@ impl Slot {
             handle: ArcSwapOption::empty(),
             state: Mutex::new(state),
             changed,
-            retry: tokio::sync::Notify::new(),
+            local: Mutex::new(Local::None),
             store: ArcSwapOption::empty(),
             metrics: ShardMetrics::new(cluster, shard),
             calls: CallMetrics::new(cluster, shard),
@@ -77,14 +78,23 @@ impl Slot {
         self.shard
     }
 
-    /// Ends the pause before the next attempt to open it.
-    pub fn retry_now(&self) {
-        self.retry.notify_one();
+    /// What the runner has of it, and until when.
+    #[must_use]
+    pub fn local(&self) -> Local {
+        self.lock_local().clone()
     }
 
-    /// Waits until someone wants the next attempt now.
-    pub async fn retry(&self) {
-        self.retry.notified().await;
+    /// The runner has this of it now.
+    pub fn set_local(&self, to: Local) {
+        let before = std::mem::replace(&mut *self.lock_local(), to.clone());
+        // A deadline that moves on wakes nobody.
+        if std::mem::discriminant(&before) != std::mem::discriminant(&to) {
+            self.changed.send_modify(|version| *version += 1);
+        }
+    }
+
+    fn lock_local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shard, while it is open and its guest was started. A lock-free read.
