@@ -129,6 +129,8 @@ pub enum CallErrorKind {
     NotOwner,
     /// The shard's owner cannot be reached. Nothing was sent.
     Unreachable,
+    /// What an operator wants cannot be done now. Nothing was done.
+    Refused,
     /// The shard's queue is full. Nothing ran.
     Overloaded,
     /// The shard's guest failed too often, and calls are refused. Nothing ran.
@@ -147,11 +149,12 @@ pub enum CallErrorKind {
 
 impl CallErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Invalid,
         Self::Unassigned,
         Self::NotOwner,
         Self::Unreachable,
+        Self::Refused,
         Self::Overloaded,
         Self::Quarantined,
         Self::NoQueries,
@@ -182,6 +185,7 @@ impl CallErrorKind {
             Self::Unassigned => "unassigned",
             Self::NotOwner => "not-owner",
             Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
             Self::Overloaded => "overloaded",
             Self::Quarantined => "quarantined",
             Self::NoQueries => "no-queries",
@@ -278,11 +282,18 @@ impl CallError {
     #[must_use]
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{
-            Invalid, NoQueries, NotOwner, Overloaded, Quarantined, Unassigned, Unreachable,
+            Invalid, NoQueries, NotOwner, Overloaded, Quarantined, Refused, Unassigned, Unreachable,
         };
         matches!(
             self.kind,
-            Invalid | Unassigned | NotOwner | Unreachable | Overloaded | Quarantined | NoQueries
+            Invalid
+                | Unassigned
+                | NotOwner
+                | Unreachable
+                | Refused
+                | Overloaded
+                | Quarantined
+                | NoQueries
         )
     }
 }

@@ -77,6 +77,14 @@ metrics_list! {
         "Queries that a shard of this node answered or refused.";
     QUERY_DURATION: Histogram "quarry_query_duration_seconds", Some(Unit::Seconds), ["cluster", "method"],
         "Time from a query's arrival at its shard to its reply, the wait for durability included.";
+    CALLS_REMOTE: Counter "quarry_calls_remote_total", Some(Unit::Count), ["cluster", "outcome"],
+        "Calls and queries sent to the node that owns their shard: outcome is answered, not-owner, unreachable or unknown.";
+    CALL_REMOTE_DURATION: Histogram "quarry_call_remote_duration_seconds", Some(Unit::Seconds), ["cluster"],
+        "Time from sending a call or query to another node to its answer.";
+    CALLS_NOT_OWNER: Counter "quarry_calls_not_owner_total", Some(Unit::Count), ["cluster"],
+        "Calls and queries that were sent to a node which did not own their shard any more.";
+    CALLS_PARKED: Gauge "quarry_parked_calls", Some(Unit::Count), ["cluster"],
+        "Calls and queries of this node that wait for their shard to move, open or get another owner.";
     QUEUED_CALLS: Gauge "quarry_shard_queued_calls", Some(Unit::Count), ["cluster", "shard"], "Calls that wait in a shard's queue.";
     DURABILITY_LAG: Gauge "quarry_durability_lag_writes", Some(Unit::Count), ["cluster", "shard"],
         "Sequence numbers between a shard's newest write and the newest up to which all are durable.";
@@ -369,6 +377,46 @@ impl LeaseMetrics {
 /// The counter of requests for leases of one kind (get, put, list or writer-epoch).
 pub fn lease_requests(cluster: &str, method: &'static str) -> metrics::Counter {
     counter!(LEASE_REQUESTS.name, "cluster" => cluster.to_owned(), "method" => method)
+}
+
+/// What a node sends to others, resolved once.
+#[derive(Debug)]
+pub struct PeerMetrics {
+    cluster: String,
+    parked: metrics::Gauge,
+    not_owner: metrics::Counter,
+    duration: metrics::Histogram,
+}
+
+impl PeerMetrics {
+    /// The metrics of a node of a cluster.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self {
+            cluster: cluster.into(),
+            parked: gauge!(CALLS_PARKED.name, "cluster" => cluster.to_owned()),
+            not_owner: counter!(CALLS_NOT_OWNER.name, "cluster" => cluster.to_owned()),
+            duration: histogram!(CALL_REMOTE_DURATION.name, "cluster" => cluster.to_owned()),
+        }
+    }
+
+    /// A call was sent to another node; outcome is answered, not-owner, unreachable or unknown.
+    pub fn remote(&self, outcome: &'static str, took: Duration) {
+        let labels = vec![
+            Label::new("cluster", self.cluster.clone()),
+            Label::from_static_parts("outcome", outcome),
+        ];
+        counter!(CALLS_REMOTE.name, labels).increment(1);
+        self.duration.record(took);
+        if outcome == "not-owner" {
+            self.not_owner.increment(1);
+        }
+    }
+
+    /// So many calls wait for their shard.
+    pub fn parked(&self, calls: usize) {
+        self.parked.set(calls as f64);
+    }
 }
 
 /// The store was probed.

@@ -7,6 +7,7 @@
 //! - *control*: one thread that opens and closes shards, so that no guest and no database can delay it.
 //! - *lease*: one thread for the loop that renews leases and the runner that keeps deadlines, with the lease client's connections:
 //!   not even the work of opening shards delays it.
+//! - *peers*: connections to other nodes, and the requests that come over them; there are none with `strategy = "local"`.
 //!
 //! Compaction has a runtime of its own at low priority (`db::maintenance`), compiling its own threads (`guest::wasm`), and so has HTTP.
 
@@ -31,6 +32,8 @@ pub struct Sizes {
     pub query: usize,
     /// Threads of the compaction runtime.
     pub compaction: usize,
+    /// Threads for the connections to other nodes; 0 where there are none.
+    pub peers: usize,
 }
 
 /// The threads of a node. Dropping them stops everything that runs on them.
@@ -41,6 +44,7 @@ pub struct Threads {
     storage: Option<Runtime>,
     query: Option<Runtime>,
     compaction: Option<Runtime>,
+    peers: Option<Runtime>,
 }
 
 impl Threads {
@@ -59,6 +63,10 @@ impl Threads {
             storage: Some(pool("quarry-storage", sizes.storage)?),
             query: Some(pool("quarry-query", sizes.query)?),
             compaction: Some(crate::db::maintenance::runtime(sizes.compaction.max(1))?),
+            peers: match sizes.peers {
+                0 => None,
+                threads => Some(pool("quarry-peers", threads)?),
+            },
         })
     }
 
@@ -92,6 +100,15 @@ impl Threads {
         handle(self.query.as_ref())
     }
 
+    /// The runtime of the connections to other nodes; the control thread where there are no others.
+    #[must_use]
+    pub fn peers(&self) -> Handle {
+        match &self.peers {
+            Some(runtime) => runtime.handle().clone(),
+            None => self.control(),
+        }
+    }
+
     /// The compaction runtime.
     #[must_use]
     pub fn compaction(&self) -> Handle {
@@ -103,6 +120,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         // A runtime may not be dropped within another, and its end may take a while: neither is for the caller.
         let runtimes: Vec<Runtime> = [
+            self.peers.take(),
             self.query.take(),
             self.compaction.take(),
             self.storage.take(),

@@ -130,6 +130,8 @@ pub enum Ask {
         shard: u32,
         /// The write.
         seq: u64,
+        /// How long it may wait, in milliseconds.
+        wait_ms: u64,
     },
 }
 
@@ -176,6 +178,8 @@ pub enum Told {
     },
     /// It is done, or will be.
     Done,
+    /// To [`Ask::Durable`]: the time is up.
+    NotYet,
     /// It failed.
     Failed(wire::WireError),
 }

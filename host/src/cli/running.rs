@@ -162,6 +162,7 @@ fn start_error(error: StartError) -> Error {
         | StartError::RecordTimeout { .. }
         | StartError::Guest { .. }
         | StartError::NameTaken { .. }
+        | StartError::Internal(_)
         | StartError::Threads(_) => Error::Failed(text),
     }
 }

@@ -1,7 +1,7 @@
 //! What the parts of a node share, and how it stops.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::status::{ClusterStatus, ProbeState, ProbeStatus, ShardReport};
+use super::peers::Peers;
+use super::status::{ProbeState, ProbeStatus, ShardReport};
 use crate::clock;
 use crate::config::Config;
 use crate::db::open::Databases;
@@ -49,6 +50,8 @@ pub(super) struct Node {
     pub leases: Arc<Leases>,
     /// The runner's queue.
     pub runner: mpsc::UnboundedSender<RunnerEvent>,
+    /// The way to other nodes, once the cluster's record was read.
+    pub peers: OnceLock<Arc<Peers>>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
     // Last, so that everything else is gone when the threads end.
@@ -71,26 +74,15 @@ impl Drop for Alive {
 }
 
 impl Node {
-    pub fn status(&self) -> ClusterStatus {
-        let shards: std::collections::BTreeMap<_, _> = self
-            .slots
-            .iter()
-            .map(|slot| slot.report())
-            .map(|report| (report.shard, report))
-            .collect();
-        ClusterStatus {
-            cluster: self.cluster.clone(),
-            node: self.node.clone(),
-            ready: self.share_ready(),
-            store: self.store.to_string(),
-            probe: self
-                .probe
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-            module: Some(self.module.load().module.describe().clone()),
-            shards,
-        }
+    /// The way to other nodes, where there are any.
+    pub fn peers(&self) -> Option<&Peers> {
+        self.peers.get().map(|peers| &**peers)
+    }
+
+    /// From now on other nodes are reached through this.
+    pub fn set_peers(&self, peers: Arc<Peers>) {
+        // A second one does not come: a node starts once.
+        _ = self.peers.set(peers);
     }
 
     /// Whether a shard is this node's to run, as far as it knows.
@@ -176,6 +168,10 @@ impl Node {
                 .map(|slot| slot.report().shard)
                 .collect();
             tracing::error!(?open, ?limit, "shards did not stop in time");
+            return;
+        }
+        if let Some(peers) = self.peers() {
+            peers.ended().await;
         }
     }
 
@@ -187,6 +183,9 @@ impl Node {
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 _ = tick.tick() => {}
+            }
+            if let Some(peers) = self.peers() {
+                peers.metrics.parked(peers.parking.parked());
             }
             let now = clock::now();
             for slot in &self.slots {

@@ -127,7 +127,9 @@ impl Parking {
         lot.parked += 1;
         if !lot.seeking {
             lot.seeking = true;
-            node.threads.peers().spawn(seek(Arc::downgrade(node), shard));
+            node.threads
+                .peers()
+                .spawn(seek(Arc::downgrade(node), shard));
         }
         Some(Place {
             node: node.clone(),
@@ -273,7 +275,10 @@ impl Parking {
 
     fn pointed(&self, shard: u32, refusal: NotOwner, from: &str) {
         if let Some(lot) = self.lots().get_mut(&shard) {
-            lot.hint = refusal.owner.filter(|owner| owner.node != from).or(lot.hint.take());
+            lot.hint = refusal
+                .owner
+                .filter(|owner| owner.node != from)
+                .or(lot.hint.take());
         }
     }
 

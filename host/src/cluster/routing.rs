@@ -103,7 +103,7 @@ async fn alone(node: &Arc<Node>, shard: u32, request: Request, run: Run) -> Answ
 
 /// Runs a request that a peer sent here, or refuses it. Never sends it on.
 pub(super) async fn forwarded(
-    node: &Arc<Node>,
+    node: &Node,
     peers: &Peers,
     forward: Forward,
 ) -> Result<Answer, NotOwner> {
@@ -216,11 +216,9 @@ impl Look<'_> {
                     self.send(&to, forward, until, &mut last).await
                 }
                 Way::Here { until } | Way::Wait { until } => self.wait(until, &mut last).await,
-                Way::Refused(refusal) => {
-                    Next::Done(Routed::here(Err(last.take().unwrap_or_else(|| {
-                        self.node.refusal(self.shard, &refusal)
-                    }))))
-                }
+                Way::Refused(refusal) => Next::Done(Routed::here(Err(last
+                    .take()
+                    .unwrap_or_else(|| self.node.refusal(self.shard, &refusal))))),
             };
             if let Next::Done(routed) = next {
                 return routed;
@@ -325,7 +323,9 @@ impl Look<'_> {
                     event = "call.not_owner",
                     "a node that should have the shard does not"
                 );
-                self.peers.parking.refused(shard, generation, refusal, &to.node);
+                self.peers
+                    .parking
+                    .refused(shard, generation, refusal, &to.node);
                 let message = format!(
                     "node `{}` does not own shard {shard} any more (generation {generation})",
                     to.node
@@ -508,7 +508,9 @@ impl Node {
                 let park = Span(self.config.call.park);
                 (
                     CallErrorKind::Unassigned,
-                    format!("{refusal} that serves it, for {park} (`call.park`) or the call's own time{why}"),
+                    format!(
+                        "{refusal} that serves it, for {park} (`call.park`) or the call's own time{why}"
+                    ),
                 )
             }
             Refusal::NotOwner { .. } => (CallErrorKind::NotOwner, refusal.to_string()),

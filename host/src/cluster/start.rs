@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Cluster;
 use super::node::{Alive, Loaded, Node, PROBE_TIME};
+use super::peers::{Bound, Peers};
 use super::place::{self, Place, Waiting};
 use super::status::{ProbeState, ProbeStatus};
 use crate::config::{self, Config, Probe};
@@ -28,6 +29,8 @@ use crate::record;
 use crate::shard::slot::Slot;
 use crate::store::{self, Store, StoreKind};
 use crate::threads::{Sizes, Threads};
+use crate::transport::memory;
+use crate::transport::server::BindError;
 
 /// The pauses of a probe in the background.
 const PROBE_FIRST: Duration = Duration::from_secs(1);
@@ -75,6 +78,9 @@ pub enum StartError {
     /// The maintenance options are wrong.
     #[error(transparent)]
     Maintenance(#[from] maintenance::InvalidOptions),
+    /// The internal listener does not listen.
+    #[error(transparent)]
+    Internal(#[from] BindError),
     /// Another node of this name is in the cluster.
     #[error(
         "another node of the cluster is named {name:?}{}, and it lives: give each node a name of its own (`node`, --name)",
@@ -150,6 +156,7 @@ pub struct ClusterBuilder {
     store: Option<Store>,
     strategy: Option<Arc<dyn Strategy>>,
     leases: Option<Arc<dyn LeaseStore>>,
+    network: Option<memory::Network>,
 }
 
 impl ClusterBuilder {
@@ -176,6 +183,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Reaches other nodes of this process without sockets: for tests of several nodes in one process.
+    #[must_use]
+    pub fn network(mut self, network: memory::Network) -> Self {
+        self.network = Some(network);
+        self
+    }
+
     /// Starts the node; see [`Cluster::start`].
     ///
     /// # Errors
@@ -187,7 +201,9 @@ impl ClusterBuilder {
             Some(strategy) => strategy,
             None => place::strategy(&config)?,
         };
-        let threads = threads(&config)?;
+        // Before anything is done that a node whose address is taken should not do.
+        let bound = Bound::new(&config, strategy.leased(), self.network)?;
+        let threads = threads(&config, !matches!(bound, Bound::Nowhere))?;
         let (store, for_leases) = match self.store {
             Some(store) => (store.clone(), store),
             None => {
@@ -211,19 +227,8 @@ impl ClusterBuilder {
             Some(leases) => leases,
             None => place::lease_store(&config, &for_leases),
         };
-        let advertise = advertise(&config);
-        let place = Place::new(&config, strategy, leases, advertise)?;
-        Cluster::run(store, threads, config, self.module, place).await
-    }
-}
-
-/// Where other nodes reach this one.
-fn advertise(config: &Config) -> String {
-    let listen = config.internal.listen;
-    match &config.internal.advertise {
-        Some(address) => address.clone(),
-        None if listen.port() != 0 && !listen.ip().is_unspecified() => listen.to_string(),
-        None => String::new(),
+        let place = Place::new(&config, strategy, leases, bound.advertise(&config))?;
+        Cluster::run(store, threads, config, self.module, place, bound).await
     }
 }
 
@@ -260,6 +265,7 @@ impl Cluster {
             store: None,
             strategy: None,
             leases: None,
+            network: None,
         }
     }
 
@@ -269,6 +275,7 @@ impl Cluster {
         config: Arc<Config>,
         module: Arc<dyn Module>,
         place: Place,
+        bound: Bound,
     ) -> Result<Self, StartError> {
         let settings = settings::effective(config.settings.clone())?;
         if let Some(name) = &config.merge_operator {
@@ -315,6 +322,7 @@ impl Cluster {
             settled: AtomicBool::new(false),
             leases,
             runner,
+            peers: std::sync::OnceLock::new(),
             probe: Mutex::new(ProbeState {
                 status: ProbeStatus::Pending,
                 last_error: None,
@@ -339,12 +347,13 @@ impl Cluster {
         match node.config.probe {
             Probe::Background => {
                 node.tasks.spawn_on(
-                    in_background(node.clone(), waiting),
+                    in_background(node.clone(), waiting, bound),
                     &node.threads.control(),
                 );
             }
             probe => {
                 check_store(&node, probe == Probe::Before).await?;
+                Peers::start(&node, bound).await?;
                 match open_shards(&node, waiting) {
                     Some(progress) => first_round(&node, progress).await?,
                     None => first_tries(&node).await,
@@ -355,12 +364,13 @@ impl Cluster {
     }
 }
 
-fn threads(config: &Config) -> Result<Threads, StartError> {
+fn threads(config: &Config, others: bool) -> Result<Threads, StartError> {
     let sizes = Sizes {
         shard: config.threads.shard,
         storage: config.threads.storage,
         query: config.threads.query,
         compaction: config.threads.compaction,
+        peers: if others { config.threads.peers } else { 0 },
     };
     Threads::start(sizes).map_err(StartError::Threads)
 }
@@ -463,11 +473,14 @@ async fn first_round(
 }
 
 /// Tries the store until it passes, then opens the shards. Data of another shape ends it.
-async fn in_background(node: Arc<Node>, waiting: Waiting) {
+async fn in_background(node: Arc<Node>, waiting: Waiting, bound: Bound) {
     let mut pause = PROBE_FIRST;
     loop {
         match check_store(&node, true).await {
             Ok(()) => {
+                if let Err(error) = Peers::start(&node, bound).await {
+                    tracing::error!(%error, "calls are not forwarded to other nodes");
+                }
                 // How the first round goes is told by the status and the log.
                 _ = open_shards(&node, waiting);
                 return;

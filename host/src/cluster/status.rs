@@ -13,6 +13,11 @@ use crate::guest::ModuleInfo;
 pub enum Location {
     /// Open on this node.
     Local,
+    /// Another node has it.
+    Remote {
+        /// Its name.
+        node: Arc<str>,
+    },
     /// Nobody is known to have it open.
     Unassigned,
 }
@@ -85,6 +90,12 @@ pub struct ShardReport {
     pub traps: u64,
     /// How often its database was opened since the node started.
     pub opens: u64,
+    /// Why its owner has it, in words; none without leases.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// Whether an operator put it where it is.
+    #[serde(default)]
+    pub pinned: bool,
 }
 
 /// The probe of the store at this node's start.
@@ -125,8 +136,38 @@ pub struct ClusterStatus {
     pub probe: ProbeState,
     /// The module that new instances are made of.
     pub module: Option<ModuleInfo>,
+    /// The nodes, by name.
+    pub nodes: Vec<NodeView>,
     /// Every shard, by its number.
     pub shards: BTreeMap<u32, ShardReport>,
+}
+
+/// A node of a cluster, as another one sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeView {
+    /// Its name.
+    pub node: Arc<str>,
+    /// `live`, `draining`, `left`, `dead` (another node ended it because it had expired), `expired` (nobody has ended it yet), or `fixed`
+    /// without leases.
+    pub state: Arc<str>,
+    /// Whether it is the node that answers.
+    pub this: bool,
+    /// How many shards it has.
+    pub shards: usize,
+    /// Where its internal listener is reached; empty when it has none.
+    pub address: String,
+    /// Its session; none without leases.
+    pub session: Option<String>,
+    /// Where it stands, if it says so.
+    pub zone: Option<String>,
+    /// Whether it takes no further shards.
+    pub cordoned: bool,
+    /// What it runs.
+    pub software: Option<String>,
+    /// How long ago it was seen to renew its session, in milliseconds.
+    pub seen_ms: Option<u64>,
+    /// What is wrong with it, or why it did not answer.
+    pub error: Option<String>,
 }
 
 /// What a node says of itself to another.

@@ -10,6 +10,7 @@
 //! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
 //! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), or quarantined (`quarantined`) | 503 | host |
+//! | an operator's command cannot be carried out now (`refused`) | 409 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
 //! | the guest's own `not-found`, `unknown-method` | 404 | guest |
@@ -182,6 +183,7 @@ pub fn status_of(error: &CallError) -> StatusCode {
         | CallErrorKind::NotOwner
         | CallErrorKind::Unreachable
         | CallErrorKind::Quarantined => StatusCode::SERVICE_UNAVAILABLE,
+        CallErrorKind::Refused => StatusCode::CONFLICT,
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         CallErrorKind::Guest => guest_status(&error.code, error.retryable),
@@ -233,6 +235,7 @@ mod tests {
             (K::Unassigned, 503, "host", true),
             (K::NotOwner, 503, "host", true),
             (K::Unreachable, 503, "host", true),
+            (K::Refused, 409, "host", false),
             (K::Overloaded, 429, "host", true),
             (K::Quarantined, 503, "host", false),
             (K::NoQueries, 404, "host", false),

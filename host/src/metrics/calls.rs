@@ -66,6 +66,7 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Unassigned
             | CallErrorKind::NotOwner
             | CallErrorKind::Unreachable
+            | CallErrorKind::Refused
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
             | CallErrorKind::NoQueries => Self::Refused,

@@ -154,6 +154,30 @@ impl Slot {
             queued: handle.as_ref().map_or(0, |handle| handle.queued()),
             traps: state.traps,
             opens: state.opens,
+            why: None,
+            pinned: false,
+        }
+    }
+
+    /// What is known of a shard that is not here, and of which nothing is known.
+    #[must_use]
+    pub fn blank(&self, status: ShardState) -> ShardReport {
+        ShardReport {
+            shard: self.shard,
+            node: None,
+            status,
+            since_ms: clock::wall_ms(),
+            last_error: None,
+            generation: 0,
+            writer_epoch: None,
+            revision: None,
+            durable_seq: None,
+            applied_seq: None,
+            queued: 0,
+            traps: 0,
+            opens: 0,
+            why: None,
+            pinned: false,
         }
     }
 
