@@ -10,10 +10,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use quarry_core::lease::op::{LeaseOp, OpResult, Renewal};
 
+pub mod conformance;
 pub(crate) mod driver;
 pub(crate) mod events;
 pub mod handle;
 pub mod layout;
+pub mod memory;
 
 pub mod objects;
 
@@ -38,3 +40,6 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Carries out an operation within `limit`. What is not known by then is unknown.
     async fn run(&self, op: LeaseOp, limit: Duration) -> OpResult;
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,5 @@
 //! Leases in an object store: drives the machines of the core, which know the layouts.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,9 +15,6 @@ use tokio::time::Instant;
 use super::LeaseStore;
 use super::objects::LeaseObjects;
 use crate::clock;
-
-/// Requests of one operation in progress at once: reading ten thousand leases must not open ten thousand connections.
-const IN_FLIGHT: usize = 16;
 
 /// Leases in an object store, in one of the two layouts.
 pub struct StoredLeases {
@@ -65,7 +61,6 @@ impl LeaseStore for StoredLeases {
             id: Some(id),
         };
         let mut step = self.machine().begin(id, op, wall_ms);
-        let mut waiting = VecDeque::new();
         let mut asked = FuturesUnordered::new();
         loop {
             match step {
@@ -73,12 +68,8 @@ impl LeaseStore for StoredLeases {
                     open.id = None;
                     return result;
                 }
-                Step::Ask(asks) => waiting.extend(asks),
-            }
-            while asked.len() < IN_FLIGHT
-                && let Some(ask) = waiting.pop_front()
-            {
-                asked.push(self.answer(ask));
+                // The machine asks a few things at a time, however many there are to ask.
+                Step::Ask(asks) => asked.extend(asks.into_iter().map(|ask| self.answer(ask))),
             }
             match tokio::time::timeout_at(end, asked.next()).await {
                 Ok(Some((ask, reply))) => step = self.machine().reply(id, ask, reply),
