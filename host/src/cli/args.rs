@@ -271,6 +271,9 @@ pub struct Dev {
 /// Arguments of `quarry serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
+    /// Be told over standard input by the process that started this one: `reload`, and the end when that ends
+    #[arg(long, hide = true)]
+    pub attended: bool,
     #[command(flatten)]
     pub settings: Settings,
 }

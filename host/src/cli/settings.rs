@@ -94,7 +94,7 @@ impl args::Dev {
     }
 }
 
-fn file_url(folder: &Path) -> Result<String, Error> {
+pub(super) fn file_url(folder: &Path) -> Result<String, Error> {
     let absolute: PathBuf = std::path::absolute(folder).map_err(|source| Error::Io {
         what: format!("{}", folder.display()),
         source,
