@@ -159,10 +159,74 @@ pub enum Refusal {
 /// Decides where a call goes.
 #[must_use]
 pub fn route(ask: &Ask, table: &RouteTable, local: &Local, now: Moment, rules: Rules) -> Decision {
-    let _ = (local, now, rules.broken(Mutation::ForwardTwice));
-    let shards = u32::try_from(table.shards.len()).unwrap_or(u32::MAX);
-    Decision::Refuse(Refusal::NoSuchShard {
+    let Some(route) = table.shards.get(ask.shard as usize) else {
+        return Decision::Refuse(Refusal::NoSuchShard {
+            shard: ask.shard,
+            shards: u32::try_from(table.shards.len()).unwrap_or(u32::MAX),
+        });
+    };
+    match local {
+        Local::Open { until } if now < *until => return Decision::Local { until: *until },
+        Local::Refusing => {
+            return Decision::Local {
+                until: Moment::NEVER,
+            };
+        }
+        Local::Opening => return park(ask, route.as_ref(), now),
+        Local::Open { .. } | Local::Closing { .. } | Local::None => {}
+    }
+    if ask.forwarded && !rules.broken(Mutation::ForwardTwice) {
+        return refuse(ask, route.as_ref(), local);
+    }
+    if matches!(local, Local::Closing { .. }) {
+        return park(ask, route.as_ref(), now);
+    }
+    let Some(to) = route.as_ref().filter(|to| to.state == RouteState::Open) else {
+        return park(ask, route.as_ref(), now);
+    };
+    let live = table
+        .nodes
+        .get(&to.owner)
+        .filter(|node| node.session == to.session);
+    let Some(node) = live.filter(|node| now < node.until.min(to.until)) else {
+        return park(ask, route.as_ref(), now);
+    };
+    if node.address.is_empty() {
+        return Decision::Refuse(Refusal::NoAddress {
+            shard: ask.shard,
+            owner: to.owner.clone(),
+        });
+    }
+    Decision::Forward {
+        node: to.owner.clone(),
+        session: to.session,
+        address: node.address.clone(),
+        generation: to.generation,
+        until: node.until.min(to.until),
+    }
+}
+
+/// Waits while there is patience.
+fn park(ask: &Ask, route: Option<&Route>, now: Moment) -> Decision {
+    let until = (ask.since + ask.park).min(ask.deadline);
+    if now < until {
+        return Decision::Park { until };
+    }
+    if ask.forwarded {
+        return refuse(ask, route, &Local::None);
+    }
+    Decision::Refuse(Refusal::Unassigned { shard: ask.shard })
+}
+
+/// Refuses what a peer sent here.
+fn refuse(ask: &Ask, route: Option<&Route>, local: &Local) -> Decision {
+    let successor = match local {
+        Local::Closing { successor } => successor.clone(),
+        _ => None,
+    };
+    Decision::Refuse(Refusal::NotOwner {
         shard: ask.shard,
-        shards,
+        owner: successor.or_else(|| route.map(|route| route.owner.clone())),
+        generation: route.map_or(0, |route| route.generation),
     })
 }

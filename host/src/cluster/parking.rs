@@ -158,6 +158,7 @@ impl Parking {
     /// What the core decided, corrected by what was learned since its table was read.
     pub fn correct(
         &self,
+        me: &str,
         shard: u32,
         decision: Decision,
         local: &Local,
@@ -183,6 +184,10 @@ impl Parking {
         };
         match decision {
             Decision::Local { .. } => Way::Here { until: patience },
+            // A table that is behind: what is said to be here is not here yet, or not any more.
+            Decision::Forward { node, .. } if node.as_str() == me => {
+                by_owner(0).unwrap_or(Way::Wait { until: patience })
+            }
             Decision::Forward {
                 node,
                 session,

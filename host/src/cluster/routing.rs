@@ -24,6 +24,9 @@ use crate::guest::Request;
 use crate::shard::{Outcome, ShardHandle};
 use crate::transport::{Answer, Failure, Forward, NotOwner, Run};
 
+/// How much sooner than its time is up a call that waits is answered.
+const EARLY: Duration = Duration::from_millis(5);
+
 /// What came of a call, and whether it was run by a peer.
 pub(super) struct Routed {
     pub outcome: Answer,
@@ -215,7 +218,11 @@ impl Look<'_> {
                     };
                     self.send(&to, forward, until, &mut last).await
                 }
-                Way::Here { until } | Way::Wait { until } => self.wait(until, &mut last).await,
+                Way::Here { until } | Way::Wait { until } => {
+                    // Just before the call's own time is up, so that it is told that nothing ran.
+                    let end = until.min(moment(request.deadline) - EARLY);
+                    self.wait(end, &mut last).await
+                }
                 Way::Refused(refusal) => Next::Done(Routed::here(Err(last
                     .take()
                     .unwrap_or_else(|| self.node.refusal(self.shard, &refusal))))),
@@ -245,9 +252,10 @@ impl Look<'_> {
             now,
             Rules::default(),
         );
+        let me = &self.node.node;
         self.peers
             .parking
-            .correct(self.shard, decision, &local, self.patience(), now)
+            .correct(me, self.shard, decision, &local, self.patience(), now)
     }
 
     /// The end of its patience.
@@ -522,3 +530,6 @@ impl Node {
         CallError::host(kind, message).at(shard)
     }
 }
+
+#[cfg(test)]
+mod tests;
