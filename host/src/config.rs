@@ -108,11 +108,11 @@ section! {
     Lease, "lease.", LEASE_KEYS, |c| c.lease;
 
     /// How long a lease lasts after its last renewal. A node that died is replaced after this, `interval` and the time of an open.
-    ttl: Duration = secs(15), Kind::Duration(secs(1), secs(3600));
+    ttl: Duration = secs(15), Kind::Duration(secs(1), secs(600));
     /// How often a node renews its leases and looks at the others. Default: a third of `ttl`.
-    interval: Option<Duration> = None, Kind::Duration(millis(50), secs(1200));
+    interval: Option<Duration> = None, Kind::Duration(millis(10), secs(300));
     /// How long before the end of a lease its owner stops. Default: a sixth of `ttl`.
-    margin: Option<Duration> = None, Kind::Duration(millis(10), secs(1200));
+    margin: Option<Duration> = None, Kind::Duration(millis(50), secs(300));
     /// How leases lie in the store. `session`: one small write a node and round; `shard`: one a shard and round. All nodes have the same.
     layout: Layout = Layout::Session, Kind::Choice(&["session", "shard"]);
     /// Where this node is, for people, and for placement where all else is equal.

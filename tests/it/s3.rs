@@ -1,6 +1,7 @@
 //! The same over a real S3 API: SeaweedFS, where `.ci/s3-server install` put it. Without it these tests pass with a line that says so;
 //! with `CI=true` they fail.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +11,8 @@ use tempfile::TempDir;
 use crate::crash::{bank_under_kills, kill_in_a_load};
 use crate::support::lines::Lines;
 use crate::support::process::{DEADLINE, Process, Setup, Signal, folder, quarry, skipped, until};
+
+mod leases;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.ci/s3-server");
 const STORE: &str = "s3://quarry/cluster";
@@ -76,18 +79,27 @@ impl Server {
         process.ended().await;
     }
 
-    /// The arguments of its client.
+    /// The options of its client.
+    fn client(&self) -> BTreeMap<String, String> {
+        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        let options = [
+            ("aws_endpoint", endpoint.as_str()),
+            ("aws_allow_http", "true"),
+            ("aws_region", "us-east-1"),
+            ("aws_access_key_id", "quarry"),
+            ("aws_secret_access_key", "quarry-secret"),
+        ];
+        options
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    }
+
+    /// The same as arguments of the program.
     fn options(&self) -> Vec<String> {
-        [
-            format!("aws_endpoint=http://127.0.0.1:{}", self.port),
-            "aws_allow_http=true".to_owned(),
-            "aws_region=us-east-1".to_owned(),
-            "aws_access_key_id=quarry".to_owned(),
-            "aws_secret_access_key=quarry-secret".to_owned(),
-        ]
-        .into_iter()
-        .flat_map(|option| ["--store-option".to_owned(), option])
-        .collect()
+        let options = self.client().into_iter();
+        options
+            .flat_map(|(name, value)| ["--store-option".to_owned(), format!("{name}={value}")])
+            .collect()
     }
 
     fn setup(&self, module: &str, shards: u32) -> Setup {

@@ -168,12 +168,21 @@ impl Life {
         slot.fail(ShardState::Fenced, why.clone());
         let text = fenced(&self.node, opening, &why).await;
         slot.fail(ShardState::Fenced, text.clone());
-        tracing::error!(
-            shard,
-            generation = self.generation,
-            why = text,
-            "shard fenced: another process opened its database"
-        );
+        if self.generation == 0 {
+            tracing::error!(
+                shard,
+                why = text,
+                "shard fenced: another process opened its database; is a second instance running on this store?"
+            );
+        } else {
+            let generation = self.generation;
+            tracing::error!(
+                shard,
+                generation,
+                why = text,
+                "shard fenced: another node opened its database"
+            );
+        }
         slot.metrics.fenced();
         teller.down(DownReason::Fenced, text);
         Down::Fenced

@@ -196,20 +196,39 @@ pub(super) fn misfits(config: &Config) -> Vec<(&'static str, String)> {
     found
 }
 
-/// An owner must have time to renew twice before it has to stop, and to stop before anyone else may begin.
+/// An owner must have time to renew twice before it has to stop, and to stop before anyone else may begin, whose clock may run faster.
+/// The bounds are those of the loop.
 fn timing(config: &Config, found: &mut Vec<(&'static str, String)>) {
     let (ttl, interval, margin) = (
         config.lease.ttl,
         config.lease_interval(),
         config.lease_margin(),
     );
+    let [long, pause, room] = [ttl, interval, margin].map(Span);
     if margin >= ttl / 2 {
-        let (margin, half) = (Span(margin), Span(ttl / 2));
-        found.push(("lease.margin", format!("{margin} is not under {half}, half of lease.ttl: an owner would stop most of the time")));
+        let half = Span(ttl / 2);
+        let message = format!(
+            "{room} is not under {half}, half of lease.ttl: an owner would stop most of the time"
+        );
+        found.push(("lease.margin", message));
+    } else if margin * 20 < ttl {
+        let least = Span(ttl / 20);
+        let message = format!(
+            "{room} is under {least}, a twentieth of lease.ttl: clocks do not all run at the same speed"
+        );
+        found.push(("lease.margin", message));
     } else if interval * 2 + margin > ttl {
-        let (least, ttl) = (Span(interval * 2 + margin), Span(ttl));
-        let (interval, margin) = (Span(interval), Span(margin));
-        found.push(("lease.interval", format!("two intervals ({interval}) and lease.margin ({margin}) are {least}, over lease.ttl ({ttl}): one renewal that fails would stop the shards")));
+        let least = Span(interval * 2 + margin);
+        let message = format!(
+            "two intervals ({pause}) and lease.margin ({room}) are {least}, over lease.ttl ({long}): one renewal that fails would stop the shards"
+        );
+        found.push(("lease.interval", message));
+    } else if interval < ttl / 100 {
+        let least = Span(ttl / 100);
+        let message = format!(
+            "{pause} is under {least}, a hundredth of lease.ttl: it would cost requests and gain nothing"
+        );
+        found.push(("lease.interval", message));
     }
 }
 
@@ -246,6 +265,8 @@ fn address_problem(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use quarry_core::control::ControlOptions;
+
     use super::*;
 
     fn keys(config: &Config) -> Vec<&'static str> {
@@ -340,12 +361,25 @@ mod tests {
             (15.0, None, secs(5.0), None),
             (15.0, None, secs(5.1), Some("lease.interval")),
             (3.0, secs(5.0), None, Some("lease.interval")),
+            (15.0, None, secs(0.7), Some("lease.margin")),
+            (60.0, secs(0.5), None, Some("lease.interval")),
         ] {
             let mut config = Config::default();
             config.lease.ttl = Duration::from_secs_f64(ttl);
             config.lease.interval = interval;
             config.lease.margin = margin;
             let found = keys(&config);
+            let options = ControlOptions {
+                lease_ttl: config.lease.ttl,
+                interval,
+                margin,
+                ..ControlOptions::new("a".parse().expect("a name"), "c", 4)
+            };
+            assert_eq!(
+                options.timing().is_ok(),
+                found.is_empty(),
+                "the loop agrees: {ttl} {interval:?} {margin:?}"
+            );
             assert_eq!(
                 found.first().copied(),
                 bad,

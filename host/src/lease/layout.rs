@@ -10,7 +10,6 @@ use futures::stream::FuturesUnordered;
 use quarry_core::lease::layout::{Ask, AskId, Layout, LayoutOptions, Step};
 use quarry_core::lease::object::ObjectReply;
 use quarry_core::lease::op::{LeaseOp, OpId, OpResult, Renewal};
-use tokio::time::Instant;
 
 use super::LeaseStore;
 use super::objects::LeaseObjects;
@@ -52,7 +51,7 @@ impl LeaseStore for StoredLeases {
     }
 
     async fn run(&self, op: LeaseOp, limit: Duration) -> OpResult {
-        let end = Instant::now() + limit;
+        let end = tokio::time::Instant::now() + limit;
         let id = OpId(self.next.fetch_add(1, Ordering::Relaxed));
         let wall_ms = u64::try_from(clock::wall_ms()).unwrap_or_default();
         let name = op.name();
