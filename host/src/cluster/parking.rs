@@ -28,8 +28,9 @@ const REFUSED: Duration = Duration::from_secs(1);
 const WORD: Duration = Duration::from_secs(60);
 
 /// What this node has learned of its shards beside the table: from refusals, and from owners.
-#[derive(Default)]
 pub(super) struct Parking {
+    /// This node, which is no help to itself.
+    me: String,
     lots: Mutex<BTreeMap<u32, Lot>>,
     news: watch::Sender<u64>,
 }
@@ -106,6 +107,15 @@ impl Drop for Place {
 }
 
 impl Parking {
+    /// Nothing waits, and nothing is learned.
+    pub fn new(me: &str) -> Self {
+        Self {
+            me: me.into(),
+            lots: Mutex::default(),
+            news: watch::Sender::default(),
+        }
+    }
+
     /// Tells of everything learned from now on.
     pub fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
@@ -150,7 +160,7 @@ impl Parking {
             .owner
             .take()
             .filter(|owner| owner.generation > generation);
-        if let Some(owner) = refusal.owner.filter(|owner| owner.node != from) {
+        if let Some(owner) = self.leading_on(refusal, from) {
             lot.hint = Some(owner);
         }
     }
@@ -158,7 +168,6 @@ impl Parking {
     /// What the core decided, corrected by what was learned since its table was read.
     pub fn correct(
         &self,
-        me: &str,
         shard: u32,
         decision: Decision,
         local: &Local,
@@ -185,7 +194,7 @@ impl Parking {
         match decision {
             Decision::Local { .. } => Way::Here { until: patience },
             // A table that is behind: what is said to be here is not here yet, or not any more.
-            Decision::Forward { node, .. } if node.as_str() == me => {
+            Decision::Forward { node, .. } if node.as_str() == self.me => {
                 by_owner(0).unwrap_or(Way::Wait { until: patience })
             }
             Decision::Forward {
@@ -244,8 +253,12 @@ async fn seek(node: Weak<Node>, shard: u32) {
             lot.hint.clone()
         };
         node.leases.route_miss(shard);
-        let hint = node.successor(shard).or(hint);
-        if let Some(to) = hint.filter(|to| *to.node != *node.node) {
+        // What was said last counts before a table that may be behind.
+        let hint = node
+            .closing_for(shard)
+            .or(hint)
+            .or_else(|| node.successor(shard));
+        if let Some(to) = hint.filter(|to| to.node != peers.parking.me) {
             let sent = clock::boot_now();
             let ask = Ask::Place {
                 shard,
@@ -266,6 +279,12 @@ async fn seek(node: Weak<Node>, shard: u32) {
 }
 
 impl Parking {
+    /// Whom a refusal names: neither the node that refused nor this one.
+    fn leading_on(&self, refusal: NotOwner, from: &str) -> Option<Destination> {
+        let owner = refusal.owner?;
+        (owner.node != from && owner.node != self.me).then_some(owner)
+    }
+
     fn found(&self, shard: u32, to: Destination, generation: u64, until: Moment) {
         if let Some(lot) = self.lots().get_mut(&shard) {
             lot.hint = Some(to.clone());
@@ -280,10 +299,8 @@ impl Parking {
 
     fn pointed(&self, shard: u32, refusal: NotOwner, from: &str) {
         if let Some(lot) = self.lots().get_mut(&shard) {
-            lot.hint = refusal
-                .owner
-                .filter(|owner| owner.node != from)
-                .or(lot.hint.take());
+            // Where there is none any more, the table is asked.
+            lot.hint = self.leading_on(refusal, from);
         }
     }
 

@@ -147,7 +147,7 @@ impl Peers {
         };
         let peers = Arc::new(Self {
             transport,
-            parking: Parking::default(),
+            parking: Parking::new(&node.node),
             metrics: PeerMetrics::new(&node.cluster),
             ended,
         });
@@ -335,13 +335,20 @@ impl Node {
         }
     }
 
+    /// For whom a shard is being closed here.
+    pub(super) fn closing_for(&self, shard: u32) -> Option<Destination> {
+        match self.slots.get(shard as usize)?.local() {
+            Local::Closing {
+                successor: Some(successor),
+            } => self.destination(&successor),
+            _ => None,
+        }
+    }
+
     /// Who is about to get a shard.
     pub(super) fn successor(&self, shard: u32) -> Option<Destination> {
-        if let Local::Closing {
-            successor: Some(successor),
-        } = self.slots.get(shard as usize)?.local()
-        {
-            return self.destination(&successor);
+        if let Some(successor) = self.closing_for(shard) {
+            return Some(successor);
         }
         let routes = self.leases.routes();
         let route = routes.shards.get(shard as usize)?.as_ref()?;

@@ -27,6 +27,9 @@ use crate::transport::{Answer, Failure, Forward, NotOwner, Run};
 /// How much sooner than its time is up a call that waits is answered.
 const EARLY: Duration = Duration::from_millis(5);
 
+/// The pause between two attempts to reach an owner that is waited for.
+const UNREACHED: Duration = Duration::from_millis(50);
+
 /// What came of a call, and whether it was run by a peer.
 pub(super) struct Routed {
     pub outcome: Answer,
@@ -133,7 +136,7 @@ pub(super) async fn forwarded(
             let ask = Ask {
                 shard,
                 forwarded: true,
-                attempt: 0,
+                refused_by: None,
                 deadline: moment(deadline),
                 since,
                 park: wait,
@@ -238,7 +241,8 @@ impl Look<'_> {
         let ask = Ask {
             shard: self.shard,
             forwarded: false,
-            attempt: self.attempt,
+            // What was refused is kept for all calls of the shard; see `Parking`.
+            refused_by: None,
             deadline: moment(deadline),
             since: self.since,
             park: self.node.config.call.park,
@@ -252,10 +256,9 @@ impl Look<'_> {
             now,
             Rules::default(),
         );
-        let me = &self.node.node;
         self.peers
             .parking
-            .correct(me, self.shard, decision, &local, self.patience(), now)
+            .correct(self.shard, decision, &local, self.patience(), now)
     }
 
     /// The end of its patience.
@@ -273,12 +276,7 @@ impl Look<'_> {
         if self.place.is_none() {
             self.place = Parking::enter(self.node, self.shard);
             if self.place.is_none() {
-                let message = format!(
-                    "{} calls wait for shard {} already (call.max_parked), which has no owner that serves it now; try again later",
-                    self.node.config.call.max_parked, self.shard
-                );
-                let error = CallError::host(CallErrorKind::Overloaded, message).at(self.shard);
-                return Next::Done(Routed::here(Err(error)));
+                return Next::Done(Routed::here(Err(self.crowded())));
             }
         }
         let patient = clock::boot_now() < until && news.until(until).await;
@@ -381,7 +379,28 @@ impl Look<'_> {
                 .take()
                 .unwrap_or_else(|| self.node.unassigned(self.shard)))));
         }
-        self.wait(end, last).await
+        if self.place.is_none() {
+            self.place = Parking::enter(self.node, self.shard);
+        }
+        if self.place.is_none() {
+            return Next::Done(Routed::here(Err(self.crowded())));
+        }
+        // It is tried again at times: it may be reached after all.
+        tokio::time::sleep(UNREACHED).await;
+        let news = self
+            .news
+            .get_or_insert_with(|| News::of(self.node, self.peers));
+        _ = news.until(end).await;
+        Next::Again
+    }
+
+    /// Too many calls wait for the shard.
+    fn crowded(&self) -> CallError {
+        let message = format!(
+            "{} calls wait for shard {} already (call.max_parked), which has no owner that serves it now; try again later",
+            self.node.config.call.max_parked, self.shard
+        );
+        CallError::host(CallErrorKind::Overloaded, message).at(self.shard)
     }
 
     async fn again(

@@ -41,9 +41,9 @@ fn peer(way: &Way) -> Option<(&str, u64)> {
 fn what_was_learned_corrects_the_table() {
     let now = clock::boot_now();
     let (later, patience) = (now + SECOND * 30, now + SECOND * 10);
-    let parking = Parking::default();
+    let parking = Parking::new("me");
     let look = |decision: Decision, local: Local| {
-        parking.correct("me", 3, decision, &local, patience, clock::boot_now())
+        parking.correct(3, decision, &local, patience, clock::boot_now())
     };
     let wait = Way::Wait { until: patience };
     // Nothing learned: as the core says.
@@ -62,7 +62,7 @@ fn what_was_learned_corrects_the_table() {
     assert_eq!(look(to("a", 4, later), Local::None), wait);
     assert_eq!(peer(&look(to("b", 6, later), Local::None)), Some(("b", 6)));
     // Another shard's route is another matter.
-    let other = parking.correct("me", 4, to("a", 5, later), &Local::None, patience, now);
+    let other = parking.correct(4, to("a", 5, later), &Local::None, patience, now);
     assert_eq!(peer(&other), Some(("a", 5)));
     // The new owner says so itself: that counts before the table tells.
     parking.found(3, at("b"), 6, later);
@@ -89,10 +89,9 @@ fn what_was_learned_corrects_the_table() {
 fn what_was_learned_ends() {
     let now = clock::boot_now();
     let later = now + SECOND * 30;
-    let parking = Parking::default();
-    let look = |decision: Decision, at: Moment| {
-        parking.correct("me", 3, decision, &Local::None, later, at)
-    };
+    let parking = Parking::new("me");
+    let look =
+        |decision: Decision, at: Moment| parking.correct(3, decision, &Local::None, later, at);
     parking.refused(3, 5, refusal(None), "a");
     assert_eq!(peer(&look(to("a", 5, later), now)), None);
     // A refusal that came too early, of a shard that opens there after all, does not hold for ever.
@@ -106,14 +105,16 @@ fn what_was_learned_ends() {
 
 #[test]
 fn hints_lead_on_and_never_back() {
-    let parking = Parking::default();
+    let parking = Parking::new("me");
     let hint = || parking.lots().get(&3).and_then(|lot| lot.hint.clone());
     parking.refused(3, 5, refusal(Some("b")), "a");
     assert_eq!(hint(), Some(at("b")));
-    // Who names itself, or nobody, leads nowhere else.
-    parking.pointed(3, refusal(Some("b")), "b");
-    parking.pointed(3, refusal(None), "b");
-    assert_eq!(hint(), Some(at("b")));
+    // Who names itself, this node or nobody leads nowhere else: the table is asked again.
+    for owner in [Some("b"), Some("me"), None] {
+        parking.refused(3, 5, refusal(Some("c")), "a");
+        parking.pointed(3, refusal(owner), "b");
+        assert_eq!(hint(), None);
+    }
     parking.pointed(3, refusal(Some("c")), "b");
     assert_eq!(hint(), Some(at("c")));
     parking.unhinted(3, &at("b"));
