@@ -4,8 +4,10 @@
 //! After each event it does all that is due, so nothing hangs on an event that got lost.
 //!
 //! - `session`: joining, heartbeats, losing the session, leaving;
-//! - `look`: reading nodes and leases, and what follows from them: who is to have what;
+//! - `look`: reading nodes and leases;
+//! - `assign`: what follows: which sessions to end, what to free, what to claim;
 //! - `hold`: the leases that this node holds, from claim to release;
+//! - `running`: their shards, which the runner opens and closes;
 //! - `peers`: since when each peer has not changed;
 //! - `routes`: where calls go.
 //!
@@ -14,12 +16,14 @@
 //! it is claimed; a lease is freed after its shard has closed; what a read showed is believed only if it began after the own last
 //! write of the same lease.
 
+mod assign;
 mod event;
 mod hold;
 mod look;
 mod options;
 mod peers;
 mod routes;
+mod running;
 mod session;
 mod state;
 mod status;
@@ -256,7 +260,7 @@ impl Control {
 
     /// A node that slept has missed what its peers wrote meanwhile: it starts counting anew.
     fn guard(&mut self, now: Moment) {
-        let by = now.since(self.tick);
+        let by = now.since(self.wake_at().unwrap_or(self.tick));
         if by <= self.timing.interval || self.broken(Mutation::NoObserverGuard) {
             return;
         }

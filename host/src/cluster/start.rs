@@ -1,6 +1,6 @@
 //! How a node starts: configuration, store, probe, record, threads, shards.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -461,7 +461,10 @@ async fn first_round(
             node.stop().await;
             Err(StartError::NameTaken { name, address })
         }
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            node.settled.store(true, Ordering::Release);
+            Ok(())
+        }
         Err(_) => {
             tracing::warn!(
                 ?limit,

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use quarry_core::control::{Command, CommandError, Control, Effect, Event, LeaseEvent};
-use quarry_core::lease::op::{LeaseOp, OpId};
+use quarry_core::lease::op::{LeaseOp, OpId, OpResult};
 use quarry_core::runner::{RunnerCommand, RunnerEvent, RunnerReport, StopReason};
 use quarry_core::time::Moment;
 use tokio::sync::{mpsc, watch};
@@ -75,7 +75,8 @@ struct Loop {
 /// What is still to be done before a start counts as made.
 #[derive(Debug, Default)]
 struct FirstRound {
-    routes: bool,
+    /// All leases were read once.
+    read: bool,
     claims: usize,
     opening: BTreeSet<u32>,
 }
@@ -119,6 +120,9 @@ impl Driver {
                 },
                 Some((done, claim)) = work.ops.next() => {
                     work.first.claims -= usize::from(claim);
+                    if let Event::Done { result: OpResult::Owners(owners), .. } = &done {
+                        work.first.read |= owners.failed.is_none();
+                    }
                     done
                 }
                 () = stop.cancelled(), if leaving.is_none() => {
@@ -167,10 +171,7 @@ impl Loop {
                         });
                     }
                 }
-                Effect::Routes(routes) => {
-                    self.first.routes = true;
-                    self.leases.set_routes(routes);
-                }
+                Effect::Routes(routes) => self.leases.set_routes(routes),
                 Effect::Emit(event) => self.emit(&event),
                 Effect::Refused(error) => refused = Err(error),
                 Effect::Left => self.left = true,
@@ -179,7 +180,7 @@ impl Loop {
         self.leases.set_session(self.control.session());
         self.events.gauges(&self.control.gauges(now));
         let first = &self.first;
-        if first.routes && first.claims == 0 && first.opening.is_empty() {
+        if first.read && first.claims == 0 && first.opening.is_empty() {
             self.progress.send_if_modified(|progress| {
                 let news = *progress == Progress::Starting;
                 if news {

@@ -143,7 +143,7 @@ impl LeaseObjects {
         let mut found = if after.is_empty() {
             self.objects.list(Some(&self.folder))
         } else {
-            let offset = below(&self.folder, after);
+            let offset = below(&self.folder, &offset(after));
             self.objects.list_with_offset(Some(&self.folder), &offset)
         };
         // By name, and never more than one over the limit, however many there are.
@@ -212,6 +212,15 @@ async fn bounded(found: GetResult) -> object_store::Result<Vec<u8>> {
         }
     }
     Ok(body)
+}
+
+/// Where a listing begins that is to come after a name. A path cannot end in `/`, and without it SeaweedFS passes over the whole folder; the
+/// least name that may lie in it does as well.
+fn offset(after: &str) -> String {
+    match after.strip_suffix('/') {
+        Some(folder) => format!("{folder}/!"),
+        None => after.to_owned(),
+    }
 }
 
 fn below(folder: &Path, child: &str) -> Path {
