@@ -125,6 +125,12 @@ pub enum CallErrorKind {
     Invalid,
     /// The shard is not open anywhere now. Nothing ran.
     Unassigned,
+    /// The node that was asked does not own the shard, or is not sure to. Nothing ran, or nothing that changes anything.
+    NotOwner,
+    /// The shard's owner cannot be reached. Nothing was sent.
+    Unreachable,
+    /// What an operator wants cannot be done now. Nothing was done.
+    Refused,
     /// The shard's queue is full. Nothing ran.
     Overloaded,
     /// The shard's guest failed too often, and calls are refused. Nothing ran.
@@ -144,12 +150,44 @@ pub enum CallErrorKind {
 }
 
 impl CallErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 19] = [
+        Self::Invalid,
+        Self::Unassigned,
+        Self::NotOwner,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Overloaded,
+        Self::Quarantined,
+        Self::NoQueries,
+        Self::Timeout,
+        Self::Unknown,
+        Self::Guest,
+        Self::Trap(TrapKind::Aborted),
+        Self::Trap(TrapKind::StackOverflow),
+        Self::Trap(TrapKind::Memory),
+        Self::Trap(TrapKind::CpuTime),
+        Self::Trap(TrapKind::WallTime),
+        Self::Trap(TrapKind::ReplyTooLarge),
+        Self::Trap(TrapKind::Instantiate),
+        Self::Trap(TrapKind::Host),
+    ];
+
+    /// The kind of a code, as [`CallErrorKind::code`] gives it.
+    #[must_use]
+    pub fn of_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
     /// The stable code of a failure that is not the guest's own.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
             Self::Invalid => "invalid-request",
             Self::Unassigned => "unassigned",
+            Self::NotOwner => "not-owner",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
             Self::Overloaded => "overloaded",
             Self::Quarantined => "quarantined",
             Self::NoRoom => "no-room",
@@ -176,7 +214,11 @@ impl CallError {
     pub fn host(kind: CallErrorKind, message: impl Into<String>) -> Self {
         let retryable = matches!(
             kind,
-            CallErrorKind::Unassigned | CallErrorKind::Overloaded | CallErrorKind::NoRoom
+            CallErrorKind::Unassigned
+                | CallErrorKind::NotOwner
+                | CallErrorKind::Unreachable
+                | CallErrorKind::Overloaded
+                | CallErrorKind::NoRoom
         );
         Self {
             kind,
@@ -215,6 +257,14 @@ impl CallError {
         Self::host(CallErrorKind::NoRoom, why.to_string())
     }
 
+    /// This node's lease on a shard ran out, and nothing was run.
+    #[must_use]
+    pub fn lease_ran_out(shard: u32) -> Self {
+        let message =
+            format!("this node's lease on shard {shard} ran out: another node may own it");
+        Self::host(CallErrorKind::NotOwner, message).at(shard)
+    }
+
     /// The shard ended before the call's writes were durable.
     #[must_use]
     pub fn ended(ended: &Ended) -> Self {
@@ -241,10 +291,20 @@ impl CallError {
     /// Whether it is sure that nothing ran, so that the call may be made again without doing it twice.
     #[must_use]
     pub fn never_ran(&self) -> bool {
-        use CallErrorKind::{Invalid, NoQueries, NoRoom, Overloaded, Quarantined, Unassigned};
+        use CallErrorKind::{
+            Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused, Unassigned, Unreachable,
+        };
         matches!(
             self.kind,
-            Invalid | Unassigned | Overloaded | Quarantined | NoRoom | NoQueries
+            Invalid
+                | Unassigned
+                | NotOwner
+                | Unreachable
+                | Refused
+                | Overloaded
+                | Quarantined
+                | NoRoom
+                | NoQueries
         )
     }
 }

@@ -21,10 +21,13 @@ mod dev;
 mod doctor;
 mod load;
 mod new;
+mod nodes;
+mod operate;
 pub mod output;
 mod running;
 mod serve;
 mod settings;
+mod shard;
 mod shards;
 mod status;
 mod verify;
@@ -191,6 +194,9 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
         Command::Load(args) => load::run(args, out).await,
         Command::Status(args) => status::run(&args, out).await,
         Command::Shards(args) => shards::run(&args, out).await,
+        Command::Shard(args) => shard::run(args.verb, out).await,
+        Command::Nodes(args) => nodes::list(&args, out).await,
+        Command::Node(args) => nodes::order(args.verb, out).await,
         Command::Doctor(args) => doctor::run(&args, out).await,
         Command::Dev(args) => dev::run(&args, out).await,
         Command::Serve(args) => serve::run(&args, out).await,

@@ -267,6 +267,18 @@ impl Client {
             .map_err(|error| self.foreign(format!("{path} is not JSON: {error}")))
     }
 
+    /// Has something done that a path names; gives the JSON of the answer.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn post(&self, path: &str, within: Duration) -> Result<Value, Error> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let request = self.request(Method::POST, path, query);
+        let reply = self.send(request, within.saturating_add(GRACE)).await?;
+        serde_json::from_slice(&reply.payload)
+            .map_err(|error| self.foreign(format!("{path} is not JSON: {error}")))
+    }
+
     async fn run(&self, verb: &str, call: Call, option: Option<&str>) -> Result<Reply, Error> {
         let mut query = match &call.target {
             Target::Key(key) => format!("key={}", percent(key)),
@@ -403,7 +415,7 @@ fn causes(error: &dyn std::error::Error) -> String {
 }
 
 /// Bytes for a URL: what is not plain is escaped.
-fn percent(bytes: &[u8]) -> String {
+pub(crate) fn percent(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {

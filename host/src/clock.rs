@@ -1,12 +1,42 @@
 //! The only place that reads time. Durations are measured on the monotonic clock; the wall clock is for stamps that people
 //! and guests read, and decides nothing.
 
+use quarry_core::time::Moment;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment on this process's monotonic clock.
 #[must_use]
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// Nanoseconds on a clock that counts while the machine sleeps, and that nobody can set; it begins anywhere. Lease deadlines are on it: a
+/// machine that slept past the end of its lease must not believe that it still has it.
+#[must_use]
+pub fn boot_nanos() -> u64 {
+    // On macOS this one goes on during sleep, and there is no other.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    #[expect(unsafe_code, reason = "the standard library does not read this clock")]
+    // SAFETY: `time` is a valid place for a timespec.
+    let failed = unsafe { libc::clock_gettime(CLOCK, &raw mut time) };
+    // Only a kernel from before 2011 lacks it; then no deadline can be kept, and every one counts as passed.
+    if failed != 0 {
+        return u64::MAX;
+    }
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Now, on the clock of lease deadlines ([`boot_nanos`]).
+#[must_use]
+pub fn boot_now() -> Moment {
+    Moment::from_nanos(boot_nanos())
 }
 
 /// Milliseconds since the Unix epoch.

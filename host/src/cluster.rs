@@ -42,28 +42,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quarry_core::hash;
-use quarry_core::retry::{self, Failed, Policy};
 use tokio::sync::oneshot;
 
-use crate::call::{
-    CallError, CallErrorKind, CallOptions, CallReply, Durability, QueryOptions, Read, Target,
-};
+use crate::call::{CallError, CallErrorKind, CallOptions, CallReply, QueryOptions, Target};
 use crate::clock;
 use crate::config::Config;
 use crate::guest::{METHOD_MAX_BYTES, Module, Request};
+use crate::lease::handle::Leases;
 use crate::metrics;
-use crate::shard::{Control, Outcome, ShardHandle};
+use crate::shard::{Control, ShardHandle};
 use crate::store::probe::ProbeReport;
+use crate::transport::Run;
 
 mod node;
+mod parking;
+mod peers;
+mod place;
+mod remote;
+mod routing;
+mod runner;
 mod start;
 pub mod status;
 mod supervise;
 mod swap;
 
 use node::Node;
-pub use start::StartError;
-use status::{ClusterStatus, Location, ShardReport};
+pub use start::{ClusterBuilder, StartError};
+use status::{Location, ShardReport};
+pub(crate) use supervise::database_path;
 pub use swap::{SwapError, SwapReport};
 
 /// A running node of a cluster.
@@ -71,22 +77,6 @@ pub use swap::{SwapError, SwapReport};
 pub struct Cluster {
     node: Arc<Node>,
     _alive: Arc<node::Alive>,
-}
-
-/// How a request is run on its shard.
-#[derive(Clone, Copy)]
-enum How {
-    Call(Option<Durability>),
-    Query(Read),
-}
-
-impl How {
-    async fn run(self, handle: &ShardHandle, request: Request) -> Result<Outcome, CallError> {
-        match self {
-            Self::Call(durability) => handle.call(request, durability).await,
-            Self::Query(read) => handle.query(request, read).await,
-        }
-    }
 }
 
 /// Not every shard is ready.
@@ -147,12 +137,17 @@ impl Cluster {
         } = options;
         let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        let outcome = self.route(shard, request, How::Call(durability)).await;
-        let took = clock::now().saturating_duration_since(begun);
-        self.node.slots[shard as usize]
-            .calls
-            .call(method, metrics::Outcome::of(&outcome), took);
-        outcome
+        let routed = routing::route(&self.node, shard, request, Run::Call(durability)).await;
+        // What another node ran is counted there.
+        if !routed.remote {
+            let took = clock::now().saturating_duration_since(begun);
+            self.node.slots[shard as usize].calls.call(
+                method,
+                metrics::Outcome::of(&routed.outcome),
+                took,
+            );
+        }
+        routed.outcome
     }
 
     /// Runs a query of the guest on the shard of the target, in parallel with calls and other queries.
@@ -173,12 +168,16 @@ impl Cluster {
         } = options;
         let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        let outcome = self.route(shard, request, How::Query(read)).await;
-        let took = clock::now().saturating_duration_since(begun);
-        self.node.slots[shard as usize]
-            .calls
-            .query(method, metrics::Outcome::of(&outcome), took);
-        outcome
+        let routed = routing::route(&self.node, shard, request, Run::Query(read)).await;
+        if !routed.remote {
+            let took = clock::now().saturating_duration_since(begun);
+            self.node.slots[shard as usize].calls.query(
+                method,
+                metrics::Outcome::of(&routed.outcome),
+                took,
+            );
+        }
+        routed.outcome
     }
 
     /// Where a shard is.
@@ -187,14 +186,14 @@ impl Cluster {
     /// [`CallErrorKind::Invalid`] for a number out of range.
     pub fn lookup(&self, shard: u32) -> Result<Location, CallError> {
         self.check_shard(shard)?;
-        Ok(self.locate(shard))
+        Ok(self.node.locate(shard))
     }
 
     /// Where every shard is, as this node sees it.
     #[must_use]
     pub fn assignments(&self) -> BTreeMap<u32, Location> {
         (0..self.shards())
-            .map(|shard| (shard, self.locate(shard)))
+            .map(|shard| (shard, self.node.locate(shard)))
             .collect()
     }
 
@@ -202,47 +201,20 @@ impl Cluster {
     #[must_use]
     pub fn local_shards(&self) -> Vec<u32> {
         (0..self.shards())
-            .filter(|shard| self.locate(*shard) == Location::Local)
+            .filter(|shard| self.node.locate(*shard) == Location::Local)
             .collect()
     }
 
-    /// The lifecycle state of every shard. Never reads the store.
-    ///
-    /// # Errors
-    /// None on one node.
-    pub async fn status(&self, timeout: Duration) -> Result<ClusterStatus, CallError> {
-        _ = timeout;
-        Ok(self.node.status())
-    }
-
-    /// Whether every shard runs.
+    /// Whether every shard that is this node's to run runs.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.node.slots.iter().all(|slot| slot.is_ready())
+        self.node.share_ready()
     }
 
-    /// Waits until every shard runs; without a timeout for as long as it takes.
-    ///
-    /// # Errors
-    /// When the time is up or the node stops, with the shards that do not run and why.
-    pub async fn await_ready(&self, timeout: Option<Duration>) -> Result<(), NotReady> {
-        let mut changed = self.node.changed.subscribe();
-        let end = async {
-            match timeout {
-                Some(timeout) => tokio::time::sleep(timeout).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            _ = changed.wait_for(|_| self.ready()) => return Ok(()),
-            () = end => {}
-            () = self.node.stop.cancelled() => {}
-        }
-        let slots = self.node.slots.iter().filter(|slot| !slot.is_ready());
-        Err(NotReady {
-            shards: slots.map(|slot| slot.report()).collect(),
-        })
+    /// This node's place in its cluster: routes, peers, and commands.
+    #[must_use]
+    pub fn leases(&self) -> &Arc<Leases> {
+        &self.node.leases
     }
 
     /// What a shard is doing.
@@ -254,67 +226,9 @@ impl Cluster {
         Ok(self.node.slots[shard as usize].report())
     }
 
-    /// The newest write up to which every write of a shard is durable.
-    ///
-    /// # Errors
-    /// [`CallErrorKind::Unassigned`] when the shard is not open here.
-    pub fn durable_seq(&self, shard: u32) -> Result<u64, CallError> {
-        Ok(self.open_shard(shard)?.db().gate().durable_seq())
-    }
-
-    /// Waits until every write of a shard up to `seq` is durable. Who asks in the order of seq is told in the order of seq.
-    ///
-    /// # Errors
-    /// [`CallErrorKind::Unknown`] when the shard ends first, [`CallErrorKind::Invalid`] for a seq that was not given out yet,
-    /// [`CallErrorKind::Unassigned`] when the shard is not open here.
-    pub async fn notify_when_durable(&self, shard: u32, seq: u64) -> Result<(), CallError> {
-        let handle = self.open_shard(shard)?;
-        let db = handle.db();
-        let newest = db.visible_seq();
-        if !db.knows(seq) {
-            let message = format!(
-                "seq {seq} of shard {shard} belongs to an earlier opening of the shard; if it was not durable then, it is lost"
-            );
-            return Err(CallError::host(CallErrorKind::Unknown, message).at(shard));
-        }
-        if seq > newest {
-            let message = format!(
-                "seq {seq} of shard {shard} was not given out yet; the newest write is {newest}"
-            );
-            return Err(CallError::host(CallErrorKind::Invalid, message).at(shard));
-        }
-        handle
-            .db()
-            .gate()
-            .durable(seq)
-            .await
-            .map_err(|ended| CallError::ended(&ended).at(shard))
-    }
-
     /// Probes the store now.
     pub async fn probe(&self, timeout: Duration) -> ProbeReport {
         self.node.probe_now(timeout).await
-    }
-
-    /// Makes a new instance of a shard's guest, and lifts a quarantine. A shard that is down is opened at once.
-    ///
-    /// # Errors
-    /// When the guest does not start.
-    pub async fn restart_shard(&self, shard: u32) -> Result<(), CallError> {
-        self.check_shard(shard)?;
-        let slot = &self.node.slots[shard as usize];
-        let Some(handle) = slot.handle() else {
-            if self.node.stop.is_cancelled() {
-                return Err(self.unassigned(shard));
-            }
-            slot.retry_now();
-            return Ok(());
-        };
-        let (done, restarted) = oneshot::channel();
-        handle.control(Control::Restart { done }).await?;
-        restarted
-            .await
-            .unwrap_or_else(|_| Err(self.unassigned(shard)))
     }
 
     /// Runs another module on every shard, in place: databases, caches and waiting replies stay. When it does not start on one of
@@ -352,7 +266,7 @@ impl Cluster {
             .await?;
         measured
             .await
-            .unwrap_or_else(|_| Err(self.unassigned(shard)))
+            .unwrap_or_else(|_| Err(self.node.unassigned(shard)))
     }
 
     fn request(
@@ -397,81 +311,11 @@ impl Cluster {
         ))
     }
 
-    /// Runs a request on the shard's handle; again, after a pause, only where it is sure that nothing ran.
-    async fn route(&self, shard: u32, request: Request, how: How) -> Result<CallReply, CallError> {
-        let deadline = request.deadline;
-        let slot = &self.node.slots[shard as usize];
-        let policy = Policy {
-            retries: self.node.config.call.retries,
-            delay: self.node.config.call.retry_delay,
-        };
-        let run = async {
-            let mut failed = 0;
-            loop {
-                let outcome = match slot.handle() {
-                    Some(handle) => how.run(&handle, request.clone()).await,
-                    None => Err(self.unassigned(shard)),
-                };
-                let error = match outcome {
-                    Ok(outcome) => return Ok(self.reply(shard, outcome)),
-                    Err(error) => error,
-                };
-                failed += 1;
-                let kind = if error.kind == CallErrorKind::Unassigned {
-                    Failed::NeverSent
-                } else {
-                    Failed::Final
-                };
-                let left = deadline.saturating_duration_since(clock::now());
-                match retry::next(policy, failed, kind, left, rand::random()) {
-                    Some(pause) => tokio::time::sleep(pause).await,
-                    None => return Err(error),
-                }
-            }
-        };
-        match tokio::time::timeout_at(deadline.into(), run).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                let why = slot.store_trouble().map_or_else(String::new, |trouble| {
-                    format!("; the store fails: {trouble}")
-                });
-                let message = format!(
-                    "shard {shard} did not reply in time; the call may have run, or may still run{why}"
-                );
-                Err(CallError::host(CallErrorKind::Timeout, message).at(shard))
-            }
-        }
-    }
-
-    fn reply(&self, shard: u32, outcome: Outcome) -> CallReply {
-        let Outcome {
-            payload,
-            content_type,
-            seq,
-            revision,
-        } = outcome;
-        CallReply {
-            payload,
-            content_type,
-            shard,
-            seq,
-            revision,
-            node: self.node.node.clone(),
-        }
-    }
-
     fn open_shard(&self, shard: u32) -> Result<Arc<ShardHandle>, CallError> {
         self.check_shard(shard)?;
         self.node.slots[shard as usize]
             .handle()
-            .ok_or_else(|| self.unassigned(shard))
-    }
-
-    fn locate(&self, shard: u32) -> Location {
-        match self.node.slots[shard as usize].handle() {
-            Some(_) => Location::Local,
-            None => Location::Unassigned,
-        }
+            .ok_or_else(|| self.node.unassigned(shard))
     }
 
     fn check_shard(&self, shard: u32) -> Result<(), CallError> {
@@ -484,19 +328,6 @@ impl Cluster {
             return Err(CallError::host(CallErrorKind::Invalid, message));
         }
         Ok(())
-    }
-
-    fn unassigned(&self, shard: u32) -> CallError {
-        let slot = &self.node.slots[shard as usize];
-        let state = slot.state().as_str();
-        let why = slot
-            .last_error()
-            .map_or_else(String::new, |error| format!("; last error: {error}"));
-        CallError::host(
-            CallErrorKind::Unassigned,
-            format!("shard {shard} is not open here now ({state}){why}"),
-        )
-        .at(shard)
     }
 }
 

@@ -26,6 +26,7 @@ mod kind;
 mod layers;
 mod redact;
 mod section;
+mod several;
 mod show;
 pub mod units;
 mod words;
@@ -35,8 +36,9 @@ pub use kind::Kind;
 pub use layers::{FileSource, Flag, Loaded, Origin, Sources};
 pub use redact::{REDACTED, is_credential};
 pub use section::Key;
+pub use several::{ADVERTISE_MAX_BYTES, StaticNode};
 pub use show::{describe, describe_json};
-pub use words::{LogFormat, Probe, Strategy};
+pub use words::{Layout, LogFormat, Probe, Strategy};
 
 use crate::db::OP_OVERHEAD_BYTES;
 use section::section;
@@ -69,14 +71,20 @@ section! {
     merge_operator: Option<String> = None, Kind::Name;
     /// Whether the store is checked before any shard opens, beside the opening ones, or not at all.
     probe: Probe = Probe::Before, Kind::SwitchOr("background");
-    /// Which shards this node opens. `local`: all of them.
-    strategy: Strategy = Strategy::Local, Kind::Choice(&["local"]);
+    /// Which shards this node opens. `local`: all of them; `static`: those of a fixed list; `lease`: its share, as leases in the store say.
+    strategy: Strategy = Strategy::Local, Kind::Choice(&["local", "static", "lease"]);
     /// How often each shard reports how far its durable writes are behind its applied ones.
     lag_interval: Duration = secs(1), Kind::Duration(millis(100), secs(3600));
     /// Raw SlateDB settings, merged by key over Quarry's profile. The names are checked when the node starts.
     settings: Map<String, Value> = Map::new(), Kind::Table;
 
     parts {
+        /// How nodes share the shards by leases in the store.
+        lease: Lease;
+        /// Which node has which shard, with `strategy = "static"`. Nothing fails over.
+        fixed: Static;
+        /// How nodes reach each other.
+        internal: Internal;
         /// How shards open, close and make writes durable.
         shard: Shard;
         /// The block cache of the node.
@@ -94,6 +102,46 @@ section! {
         /// Logging.
         log: Log;
     }
+}
+
+section! {
+    /// How nodes share the shards by leases in the store, with `strategy = "lease"`. All nodes of a cluster have the same `ttl`.
+    Lease, "lease.", LEASE_KEYS, |c| c.lease;
+
+    /// How long a lease lasts after its last renewal. A node that died is replaced after this, `interval` and the time of an open.
+    ttl: Duration = secs(15), Kind::Duration(secs(1), secs(600));
+    /// How often a node renews its leases and looks at the others. Default: a third of `ttl`.
+    interval: Option<Duration> = None, Kind::Duration(millis(10), secs(300));
+    /// How long before the end of a lease its owner stops. Default: a sixth of `ttl`.
+    margin: Option<Duration> = None, Kind::Duration(millis(50), secs(300));
+    /// How leases lie in the store. `session`: one small write a node and round; `shard`: one a shard and round. All nodes have the same.
+    layout: Layout = Layout::Session, Kind::Choice(&["session", "shard"]);
+    /// Where this node is, for people, and for placement where all else is equal.
+    zone: Option<String> = None, Kind::Name;
+}
+
+section! {
+    /// Which node has which shard, with `strategy = "static"`.
+    Static, "static.", STATIC_KEYS, |c| c.fixed;
+
+    /// All nodes, `NAME` or `NAME=HOST:PORT` (its `internal.advertise`). Shard N is on the one at N mod their number.
+    nodes: Vec<String> = Vec::new(), Kind::List;
+    /// Instead of that rule: each node's shards, like `0-3,8`. Every shard is on exactly one node.
+    map: BTreeMap<String, String> = BTreeMap::new(), Kind::Strings;
+}
+
+section! {
+    /// How nodes reach each other, with `strategy = "static"` or `"lease"`.
+    Internal, "internal.", INTERNAL_KEYS, |c| c.internal;
+
+    /// Where this node listens for other nodes of its cluster. Port 0 takes a free one.
+    listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Kind::Address;
+    /// The `HOST:PORT` at which other nodes reach it. Default: what `listen` became.
+    advertise: Option<String> = None, Kind::Text(ADVERTISE_MAX_BYTES);
+    /// Connections of other nodes at once; more wait to be accepted. Each node makes two.
+    max_connections: usize = 1024, Kind::Count(1, 65_536);
+    /// Requests in progress to one other node; more are refused with 429.
+    max_requests: usize = 8192, Kind::Count(1, 1_000_000);
 }
 
 section! {
@@ -136,6 +184,8 @@ section! {
     query: usize = cores(), Kind::Count(1, 1024);
     /// Threads for compaction and garbage collection, at low priority.
     compaction: usize = 1, Kind::Count(1, 1024);
+    /// Threads for the connections to other nodes. There are none with `strategy = "local"`.
+    peers: usize = 2, Kind::Count(1, 1024);
     /// Threads that compile components, at low priority. Default: one per core.
     compile: usize = cores(), Kind::Count(1, 1024);
 }
@@ -181,6 +231,10 @@ section! {
     max_timeout: Duration = secs(600), Kind::Duration(millis(1), secs(86_400));
     /// How often a call that was not sent, or was refused by a node that is not the owner, is tried again.
     retries: u32 = 3, Kind::Count(0, 10);
+    /// How long a call may wait for a shard that moves, opens or fails over, within its timeout.
+    park: Duration = secs(10), Kind::Duration(Duration::ZERO, secs(600));
+    /// Calls that may wait so for one shard; more are refused.
+    max_parked: usize = 1024, Kind::Count(0, 1_000_000);
     /// Pause before a retry, times the number of the attempt, with jitter.
     retry_delay: Duration = millis(100), Kind::Duration(millis(1), secs(10));
 }
@@ -266,6 +320,9 @@ impl Config {
     pub fn keys() -> impl Iterator<Item = &'static Key> {
         let sections = [
             TOP_KEYS,
+            LEASE_KEYS,
+            STATIC_KEYS,
+            INTERNAL_KEYS,
             SHARD_KEYS,
             CACHE_KEYS,
             THREAD_KEYS,
@@ -400,6 +457,7 @@ impl Config {
                 format!("{instances} is under shards, {shards}: each shard needs one, and what is over that is for queries and swaps"),
             ));
         }
+        found.extend(several::misfits(self));
         found
     }
 }

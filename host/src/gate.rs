@@ -4,6 +4,8 @@
 //! database that was taken before a flush began and became durable with it. So a query that reads only what is durable
 //! sees, at the least, every write that was ever acknowledged.
 //!
+//! Nor does anything leave once the node's [`Deadline`] for the shard has passed (promise P3): another node may own it then.
+//!
 //! Who waits is released lowest seq first. The flusher ([`flusher`]) is the only one that moves the frontier: it flushes when
 //! someone waits and no flush is in progress, so that writes gather while one is (group commit).
 
@@ -15,8 +17,11 @@ use slatedb::DbSnapshot;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub mod deadline;
 pub mod flusher;
 mod gather;
+
+use deadline::Deadline;
 
 /// Why a gate will release nobody any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +34,11 @@ pub enum Ended {
         "the shard was taken over by another writer before the write was durable; it may or may not survive"
     )]
     Fenced,
+    /// This node's lease on the shard may have ended before the write was durable, or before that could be told.
+    #[error(
+        "this node's lease on the shard ran out before the reply could leave; the write may or may not survive"
+    )]
+    Expired,
     /// The database failed.
     #[error(
         "the shard's database failed before the write was durable; it may or may not survive: {0}"
@@ -49,6 +59,7 @@ pub struct Gate {
     kick: Notify,
     /// Cancelled when the gate ends.
     end: CancellationToken,
+    deadline: Arc<Deadline>,
     state: Mutex<State>,
 }
 
@@ -66,19 +77,20 @@ struct State {
 }
 
 impl Gate {
-    /// A gate for a database in which everything that `view` shows is durable.
+    /// A gate for a database in which everything that `view` shows is durable, on a node that may answer until `deadline`.
     #[must_use]
-    pub fn new(view: Arc<DbSnapshot>) -> Self {
-        Self::at(view.seq(), Some(view))
+    pub fn new(view: Arc<DbSnapshot>, deadline: Arc<Deadline>) -> Self {
+        Self::at(view.seq(), Some(view), deadline)
     }
 
-    fn at(frontier: u64, view: Option<Arc<DbSnapshot>>) -> Self {
+    fn at(frontier: u64, view: Option<Arc<DbSnapshot>>, deadline: Arc<Deadline>) -> Self {
         Self {
             frontier: AtomicU64::new(frontier),
             over: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             kick: Notify::new(),
             end: CancellationToken::new(),
+            deadline,
             state: Mutex::new(State {
                 waiters: BTreeMap::new(),
                 order: 0,
@@ -97,11 +109,23 @@ impl Gate {
         self.frontier.load(Ordering::Acquire)
     }
 
-    /// Whether a reply that shows writes up to `seq` may leave now. Takes no lock. False once the gate has ended: a shard that was
-    /// taken over may not even answer from what is durable, since there may be newer.
+    /// Whether a reply that shows writes up to `seq` may leave now. Takes no lock. False once the gate has ended or its
+    /// deadline has passed: a shard that was taken over may not even answer from what is durable, since there may be newer.
     #[must_use]
     pub fn is_open(&self, seq: u64) -> bool {
-        seq <= self.durable_seq() && !self.over.load(Ordering::Acquire)
+        seq <= self.durable_seq() && self.may_answer()
+    }
+
+    /// Whether this node may answer for the shard at all, even from what it wrote long ago. Takes no lock.
+    #[must_use]
+    pub fn may_answer(&self) -> bool {
+        !self.is_over() && !self.deadline.passed()
+    }
+
+    /// Until when this node may answer for the shard.
+    #[must_use]
+    pub fn deadline(&self) -> &Arc<Deadline> {
+        &self.deadline
     }
 
     /// The newest view of the database of which everything is durable; none once the shard has ended.
@@ -120,7 +144,7 @@ impl Gate {
     }
 
     /// Runs `waiter` once every write up to `seq` is durable, at once where it is. Waiters run in the order of `seq`, and
-    /// in the order of asking among equals. When the shard ends first, `waiter` gets the reason.
+    /// in the order of asking among equals. When the shard ends or the deadline passes first, `waiter` gets the reason.
     pub fn when_durable(&self, seq: u64, waiter: Waiter) {
         self.enqueue(seq, waiter);
     }
@@ -135,7 +159,7 @@ impl Gate {
         }
         if seq <= self.durable_seq() && !state.releasing {
             // Under the lock, so that whoever asks later is not told before.
-            waiter(Ok(()));
+            waiter(self.in_time());
             return None;
         }
         let place = (seq, state.order);
@@ -199,8 +223,9 @@ impl Gate {
             }
             drop(state);
             released += durable.len();
+            let outcome = self.in_time();
             for waiter in durable.into_values() {
-                waiter(Ok(()));
+                waiter(outcome.clone());
             }
             state = self.lock();
         }
@@ -222,6 +247,14 @@ impl Gate {
             waiter(Err(reason.clone()));
         }
         self.kick.notify_one();
+    }
+
+    /// What may be told of a write that is durable.
+    fn in_time(&self) -> Result<(), Ended> {
+        if self.deadline.passed() {
+            return Err(Ended::Expired);
+        }
+        Ok(())
     }
 
     /// Why the gate has ended, if it has.
@@ -260,6 +293,10 @@ mod tests {
 
     use super::*;
 
+    fn at(frontier: u64) -> Gate {
+        Gate::at(frontier, None, Arc::new(Deadline::never()))
+    }
+
     fn ask(gate: &Gate, seq: u64, heard: &mpsc::Sender<(u64, bool)>) {
         let heard = heard.clone();
         gate.when_durable(
@@ -270,7 +307,7 @@ mod tests {
 
     #[test]
     fn waiters_are_released_lowest_seq_first_and_once() {
-        let gate = Gate::at(10, None);
+        let gate = at(10);
         let (sender, heard) = mpsc::channel();
         for seq in [14, 11, 13, 12, 10] {
             ask(&gate, seq, &sender);
@@ -304,7 +341,7 @@ mod tests {
 
     #[test]
     fn after_the_end_nobody_is_released() {
-        let gate = Gate::at(1, None);
+        let gate = at(1);
         let (sender, heard) = mpsc::channel();
         ask(&gate, 2, &sender);
         gate.end(Ended::Fenced);
@@ -318,9 +355,28 @@ mod tests {
         assert_eq!(gate.ended(), Some(Ended::Fenced), "the first reason stays");
     }
 
+    #[test]
+    fn after_the_deadline_nothing_leaves_however_durable() {
+        let deadline = Arc::new(Deadline::never());
+        let gate = Gate::at(5, None, deadline.clone());
+        let (sender, heard) = mpsc::channel();
+        ask(&gate, 5, &sender);
+        ask(&gate, 6, &sender);
+        assert!(gate.is_open(5) && gate.may_answer());
+        deadline.shut();
+        assert!(!gate.is_open(5) && !gate.may_answer() && !gate.is_over());
+        gate.advance(None, 7);
+        ask(&gate, 7, &sender);
+        assert_eq!(
+            heard.try_iter().collect::<Vec<_>>(),
+            [(5, true), (6, false), (7, false)]
+        );
+        assert_eq!(gate.durable_seq(), 7, "what is durable is durable");
+    }
+
     #[tokio::test]
     async fn who_gives_up_leaves_nothing_behind() {
-        let gate = Gate::at(0, None);
+        let gate = at(0);
         {
             let waiting = std::pin::pin!(gate.durable(1));
             assert!(futures::FutureExt::now_or_never(waiting).is_none());
@@ -330,7 +386,7 @@ mod tests {
 
     #[test]
     fn who_asks_during_a_release_queues_behind_it() {
-        let gate = Arc::new(Gate::at(0, None));
+        let gate = Arc::new(at(0));
         let (sender, heard) = mpsc::channel();
         // The waiter for 1 makes another thread ask for 1 again, before 2 was released.
         let (inner, from) = (gate.clone(), sender.clone());

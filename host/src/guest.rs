@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use crate::db::{ReadView, ShardDb};
 use crate::gate::Gate;
+use crate::gate::deadline::Deadline;
 
 pub mod limits;
 pub mod log;
@@ -155,10 +156,10 @@ pub struct InstanceContext {
 /// Whether a shard goes on, and until when it is owned for sure, as its guest and its parts see it.
 ///
 /// A fenced shard never becomes stopping, so that a guest can tell the two apart.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ShardFlag {
     state: std::sync::atomic::AtomicU8,
-    owned_until: std::sync::Mutex<Option<Instant>>,
+    deadline: Arc<Deadline>,
 }
 
 /// The states of a [`ShardFlag`].
@@ -173,7 +174,23 @@ pub enum ShardStatus {
     Fenced,
 }
 
+impl Default for ShardFlag {
+    /// Without a lease.
+    fn default() -> Self {
+        Self::new(Arc::new(Deadline::never()))
+    }
+}
+
 impl ShardFlag {
+    /// The flag of a shard that runs, on a node that is sure to own it until `deadline`.
+    #[must_use]
+    pub fn new(deadline: Arc<Deadline>) -> Self {
+        Self {
+            state: 0.into(),
+            deadline,
+        }
+    }
+
     /// The present state.
     #[must_use]
     pub fn get(&self) -> ShardStatus {
@@ -194,22 +211,10 @@ impl ShardFlag {
         self.state.store(2, std::sync::atomic::Ordering::Release);
     }
 
-    /// Notes until when this node is sure to own the shard: its lease's deadline. Without leases it is never said.
-    pub fn set_owned_until(&self, deadline: Instant) {
-        *self
-            .owned_until
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(deadline);
-    }
-
-    /// For how long from `now` this node is sure to own the shard: zero once the deadline has passed, none without leases.
+    /// For how long this node is sure to own the shard: zero once the deadline of its lease has passed, none without leases.
     #[must_use]
-    pub fn owned_for(&self, now: Instant) -> Option<Duration> {
-        let deadline = *self
-            .owned_until
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        Some(deadline?.saturating_duration_since(now))
+    pub fn owned_for(&self) -> Option<Duration> {
+        self.deadline.left()
     }
 }
 

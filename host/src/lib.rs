@@ -15,11 +15,13 @@ pub mod db;
 pub mod gate;
 pub mod guest;
 pub mod http;
+pub mod lease;
 pub mod metrics;
 pub mod record;
 pub mod shard;
 pub mod store;
 pub mod telemetry;
 pub mod threads;
+pub mod transport;
 
 pub use cluster::Cluster;

@@ -13,6 +13,7 @@ use metrics::{
     Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use quarry_core::control::Gauges;
 
 use crate::clock;
 use crate::guest::TrapKind;
@@ -76,6 +77,14 @@ metrics_list! {
         "Queries that a shard of this node answered or refused.";
     QUERY_DURATION: Histogram "quarry_query_duration_seconds", Some(Unit::Seconds), ["cluster", "method"],
         "Time from a query's arrival at its shard to its reply, the wait for durability included.";
+    CALLS_REMOTE: Counter "quarry_calls_remote_total", Some(Unit::Count), ["cluster", "outcome"],
+        "Calls and queries sent to the node that owns their shard: outcome is answered, not-owner, unreachable or unknown.";
+    CALL_REMOTE_DURATION: Histogram "quarry_call_remote_duration_seconds", Some(Unit::Seconds), ["cluster"],
+        "Time from sending a call or query to another node to its answer.";
+    CALLS_NOT_OWNER: Counter "quarry_calls_not_owner_total", Some(Unit::Count), ["cluster"],
+        "Calls and queries that were sent to a node which did not own their shard any more.";
+    CALLS_PARKED: Gauge "quarry_parked_calls", Some(Unit::Count), ["cluster"],
+        "Calls and queries of this node that wait for their shard to move, open or get another owner.";
     QUEUED_CALLS: Gauge "quarry_shard_queued_calls", Some(Unit::Count), ["cluster", "shard"], "Calls that wait in a shard's queue.";
     DURABILITY_LAG: Gauge "quarry_durability_lag_writes", Some(Unit::Count), ["cluster", "shard"],
         "Sequence numbers between a shard's newest write and the newest up to which all are durable.";
@@ -99,6 +108,21 @@ metrics_list! {
     GUEST_SWAPS: Counter "quarry_guest_swaps_total", Some(Unit::Count), ["cluster", "shard", "outcome"],
         "Attempts to swap a guest in place: outcome is swapped, or kept when the old one stayed.";
     GUEST_SWAP_PAUSE: Histogram "quarry_guest_swap_pause_seconds", Some(Unit::Seconds), ["cluster"], "Time that calls waited because of a swap.";
+    LEASE_CLAIMS: Counter "quarry_lease_claims_total", Some(Unit::Count), ["cluster", "outcome"],
+        "Leases that this node tried to claim: outcome is won or lost.";
+    LEASE_RELEASES: Counter "quarry_lease_releases_total", Some(Unit::Count), ["cluster"], "Leases that this node freed after it closed their shards.";
+    LEASE_LOST: Counter "quarry_lease_lost_total", Some(Unit::Count), ["cluster"], "Leases that this node held and found to be another's.";
+    LEASE_SELF_FENCES: Counter "quarry_lease_self_fences_total", Some(Unit::Count), ["cluster"],
+        "Shards that this node cut off because their leases could not be renewed in time.";
+    LEASE_RENEW_FAILURES: Counter "quarry_lease_renew_failures_total", Some(Unit::Count), ["cluster"], "Renewals that did not come through.";
+    LEASE_READ_FAILURES: Counter "quarry_lease_read_failures_total", Some(Unit::Count), ["cluster"], "Rounds in which nodes or leases could not be read.";
+    LEASE_SESSIONS_LOST: Counter "quarry_lease_sessions_lost_total", Some(Unit::Count), ["cluster"], "Sessions of this node that others ended.";
+    LEASE_REQUESTS: Counter "quarry_lease_requests_total", Some(Unit::Count), ["cluster", "method"],
+        "Requests to the store for leases: method is get, put, list or writer-epoch.";
+    LEASES_OWNED: Gauge "quarry_lease_owned_count", Some(Unit::Count), ["cluster"], "Leases that this node holds.";
+    LEASES_UNOWNED: Gauge "quarry_lease_unowned_count", Some(Unit::Count), ["cluster"], "Shards without an owner that lives, as far as this node knows.";
+    LEASE_MOVES: Gauge "quarry_lease_moves_count", Some(Unit::Count), ["cluster"], "Shards on their way from or to this node.";
+    LEASE_SLACK: Gauge "quarry_lease_deadline_slack_seconds", Some(Unit::Seconds), ["cluster"], "How long this node's shards run on without a renewal.";
     PROBES: Counter "quarry_probes_total", Some(Unit::Count), ["cluster", "outcome"], "Probes of the store: outcome is passed or failed.";
     HTTP_REQUESTS: Counter "quarry_http_requests_total", Some(Unit::Count), ["route", "status"], "HTTP requests, by route and status code.";
     HTTP_CONNECTIONS: Gauge "quarry_http_connections_count", Some(Unit::Count), [], "Open HTTP connections.";
@@ -273,6 +297,125 @@ impl ShardMetrics {
 
     fn observe(&self, metric: &Metric, took: Duration) {
         histogram!(metric.name, "cluster" => self.cluster.clone()).record(took);
+    }
+}
+
+/// The metrics of a node's leases, resolved once.
+#[derive(Debug)]
+pub struct LeaseMetrics {
+    cluster: String,
+    owned: metrics::Gauge,
+    unowned: metrics::Gauge,
+    moves: metrics::Gauge,
+    slack: metrics::Gauge,
+}
+
+impl LeaseMetrics {
+    /// The metrics of this node's leases in a cluster.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        let gauge = |metric: &Metric| gauge!(metric.name, "cluster" => cluster.to_owned());
+        Self {
+            cluster: cluster.into(),
+            owned: gauge(&LEASES_OWNED),
+            unowned: gauge(&LEASES_UNOWNED),
+            moves: gauge(&LEASE_MOVES),
+            slack: gauge(&LEASE_SLACK),
+        }
+    }
+
+    /// How things stand.
+    pub fn gauges(&self, gauges: &Gauges) {
+        self.owned.set(f64::from(gauges.owned));
+        self.unowned.set(f64::from(gauges.unowned));
+        self.moves.set(f64::from(gauges.moves));
+        self.slack.set(gauges.slack.as_secs_f64());
+    }
+
+    /// A claim was won, or lost to another node.
+    pub fn claimed(&self, won: bool) {
+        let outcome = if won { "won" } else { "lost" };
+        counter!(LEASE_CLAIMS.name, "cluster" => self.cluster.clone(), "outcome" => outcome)
+            .increment(1);
+    }
+
+    /// A lease was freed.
+    pub fn released(&self) {
+        self.count(&LEASE_RELEASES);
+    }
+
+    /// A lease was found to be another's.
+    pub fn lost(&self) {
+        self.count(&LEASE_LOST);
+    }
+
+    /// A shard was cut off at its deadline.
+    pub fn self_fenced(&self) {
+        self.count(&LEASE_SELF_FENCES);
+    }
+
+    /// A renewal did not come through.
+    pub fn renew_failed(&self) {
+        self.count(&LEASE_RENEW_FAILURES);
+    }
+
+    /// Nodes or leases could not be read.
+    pub fn read_failed(&self) {
+        self.count(&LEASE_READ_FAILURES);
+    }
+
+    /// Another node ended this one's session.
+    pub fn session_lost(&self) {
+        self.count(&LEASE_SESSIONS_LOST);
+    }
+
+    fn count(&self, metric: &Metric) {
+        counter!(metric.name, "cluster" => self.cluster.clone()).increment(1);
+    }
+}
+
+/// The counter of requests for leases of one kind (get, put, list or writer-epoch).
+pub fn lease_requests(cluster: &str, method: &'static str) -> metrics::Counter {
+    counter!(LEASE_REQUESTS.name, "cluster" => cluster.to_owned(), "method" => method)
+}
+
+/// What a node sends to others, resolved once.
+#[derive(Debug)]
+pub struct PeerMetrics {
+    cluster: String,
+    parked: metrics::Gauge,
+    not_owner: metrics::Counter,
+    duration: metrics::Histogram,
+}
+
+impl PeerMetrics {
+    /// The metrics of a node of a cluster.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self {
+            cluster: cluster.into(),
+            parked: gauge!(CALLS_PARKED.name, "cluster" => cluster.to_owned()),
+            not_owner: counter!(CALLS_NOT_OWNER.name, "cluster" => cluster.to_owned()),
+            duration: histogram!(CALL_REMOTE_DURATION.name, "cluster" => cluster.to_owned()),
+        }
+    }
+
+    /// A call was sent to another node; outcome is answered, not-owner, unreachable or unknown.
+    pub fn remote(&self, outcome: &'static str, took: Duration) {
+        let labels = vec![
+            Label::new("cluster", self.cluster.clone()),
+            Label::from_static_parts("outcome", outcome),
+        ];
+        counter!(CALLS_REMOTE.name, labels).increment(1);
+        self.duration.record(took);
+        if outcome == "not-owner" {
+            self.not_owner.increment(1);
+        }
+    }
+
+    /// So many calls wait for their shard.
+    pub fn parked(&self, calls: usize) {
+        self.parked.set(calls as f64);
     }
 }
 

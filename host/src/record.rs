@@ -8,13 +8,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::store::Store;
 
+mod secret;
+
+pub use secret::Secret;
+
 /// The format that this build writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The hash that assigns keys to shards.
 pub const HASH: &str = "xxh64";
 /// The largest record that is read.
@@ -57,6 +61,9 @@ pub struct ClusterRecord {
     pub counter: u64,
     /// Random; tells the creator's own record from another's.
     pub nonce: String,
+    /// By which the nodes of the cluster know each other. Records of version 1 have none, until a newer build reads them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
 }
 
 /// Why a node cannot work on the data.
@@ -154,7 +161,9 @@ impl Error {
 /// Creates the record under `<path>/_quarry/`, or checks the one that is there. Of any number of nodes that create it at
 /// once one wins, and the others check what it wrote.
 ///
-/// Costs one read, and one conditional put when there is no record yet. It takes as long as the store does: callers set
+/// A record of an older version is brought up to this one, which gives it a secret.
+///
+/// Costs one read, and one conditional put when there is no record yet or it is an older one. It takes as long as the store does: callers set
 /// the deadline.
 ///
 /// # Errors
@@ -170,24 +179,36 @@ pub async fn ensure(store: &Store, path: &str, wanted: &Wanted) -> Result<Cluste
         merge_operator: wanted.merge_operator.clone(),
         created_at_ms: crate::clock::wall_ms(),
         counter: 1,
-        nonce: format!("{:032x}", rand::random::<u128>()),
+        nonce: nonce(),
+        secret: Some(Secret::random()),
     };
     let mut attempt = 1;
     loop {
-        if let Some(found) = place.read().await? {
-            return place.check(found, wanted);
-        }
-        match place.create(&mine).await {
-            Ok(()) => return Ok(mine),
+        let (record, mode) = match place.read_tagged().await? {
+            Some((found, tag)) => {
+                let found = place.check(found, wanted)?;
+                if found.secret.is_some() {
+                    return Ok(found);
+                }
+                (found.renewed(), PutMode::Update(tag))
+            }
+            None => (mine.clone(), PutMode::Create),
+        };
+        match place.write(&record, mode).await {
+            Ok(()) => return Ok(record),
             // Somebody else was first; or it was ourselves, and the reply to the first sending was lost. Either way what
             // is there now is the record, and the nonce tells whose it is.
-            Err(object_store::Error::AlreadyExists { .. }) if attempt < ATTEMPTS => {}
-            // The create may have taken effect, or not: reading tells.
+            Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. }
+                | object_store::Error::NotFound { .. },
+            ) if attempt < ATTEMPTS => {}
+            // The write may have taken effect, or not: reading tells.
             Err(source) if attempt < ATTEMPTS && slatedb_common::retry::should_retry(&source) => {
-                tracing::debug!(location = %place, %source, attempt, "creating the cluster record has an unknown outcome");
+                tracing::debug!(location = %place, %source, attempt, "writing the cluster record has an unknown outcome");
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(source) => return Err(place.error("create", source)),
+            Err(source) => return Err(place.error("write", source)),
         }
         attempt += 1;
     }
@@ -199,7 +220,25 @@ pub async fn ensure(store: &Store, path: &str, wanted: &Wanted) -> Result<Cluste
 ///
 /// When it is invalid or newer, or the store fails.
 pub async fn read(store: &Store, path: &str) -> Result<Option<ClusterRecord>, Error> {
-    Place::new(store, path).read().await
+    let found = Place::new(store, path).read_tagged().await?;
+    Ok(found.map(|(record, _)| record))
+}
+
+impl ClusterRecord {
+    /// The same record in the newest version.
+    fn renewed(&self) -> Self {
+        Self {
+            version: VERSION,
+            counter: self.counter.saturating_add(1),
+            nonce: nonce(),
+            secret: Some(Secret::random()),
+            ..self.clone()
+        }
+    }
+}
+
+fn nonce() -> String {
+    format!("{:032x}", rand::random::<u128>())
 }
 
 /// Where the record lies.
@@ -222,7 +261,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    async fn create(&self, record: &ClusterRecord) -> object_store::Result<()> {
+    async fn write(&self, record: &ClusterRecord, mode: PutMode) -> object_store::Result<()> {
         let body =
             serde_json::to_vec_pretty(record).map_err(|error| object_store::Error::Generic {
                 store: "record",
@@ -230,17 +269,22 @@ impl<'a> Place<'a> {
             })?;
         self.store
             .objects()
-            .put_opts(&self.key, body.into(), PutOptions::from(PutMode::Create))
+            .put_opts(&self.key, body.into(), PutOptions::from(mode))
             .await
             .map(|_| ())
     }
 
-    async fn read(&self) -> Result<Option<ClusterRecord>, Error> {
+    /// The record, and the version of the object that it was read from.
+    async fn read_tagged(&self) -> Result<Option<(ClusterRecord, UpdateVersion)>, Error> {
         let result = match self.store.objects().get(&self.key).await {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             result => result.map_err(|source| self.error("read", source))?,
         };
         let size = result.meta.size;
+        let tag = UpdateVersion {
+            e_tag: result.meta.e_tag.clone(),
+            version: result.meta.version.clone(),
+        };
         if size > MAX_BYTES {
             return Err(self.invalid(format!(
                 "it has {size} bytes, more than the limit of {MAX_BYTES}"
@@ -261,7 +305,8 @@ impl<'a> Place<'a> {
                 )));
             }
         }
-        self.parse(&Bytes::from(body)).map(Some)
+        let record = self.parse(&Bytes::from(body))?;
+        Ok(Some((record, tag)))
     }
 
     fn parse(&self, body: &[u8]) -> Result<ClusterRecord, Error> {

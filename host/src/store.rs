@@ -27,10 +27,27 @@ pub(crate) mod nearest;
 mod options;
 pub mod probe;
 
-/// The longest time from the first sending of a request within which it is sent again.
-const RETRY_FOR: Duration = Duration::from_secs(20);
-/// The most times that a request is sent again.
-const RETRIES: usize = 10;
+/// How long a remote store is waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// The most times that a request is sent again.
+    retries: usize,
+    /// The longest time from the first sending of a request within which it is sent again.
+    retry_for: Duration,
+}
+
+/// For data.
+const PATIENCE: Patience = Patience {
+    retries: 10,
+    retry_for: Duration::from_secs(20),
+};
+/// For leases. Whoever asks sets the deadline, and asks again.
+const LEASE_PATIENCE: Patience = Patience {
+    retries: 2,
+    retry_for: Duration::from_secs(3),
+};
+/// And the longest that one sending and connecting may take, where the options do not say.
+const LEASE_TIMES: [(&str, &str); 2] = [("timeout", "10s"), ("connect_timeout", "2s")];
 /// The longest URL looked at.
 const MAX_URL: usize = 2048;
 
@@ -199,11 +216,36 @@ impl Store {
         {
             Some((scheme, rest)) if scheme == "memory" => open_memory(url, rest, options),
             Some((scheme, rest)) if scheme == "file" => open_file(url, rest, options),
-            Some(_) => open_remote(url, options, io),
+            Some(_) => open_remote(url, options, io, PATIENCE),
             None => Err(Error::Url {
                 url: url.to_owned(),
                 problem: "it has no scheme".to_owned(),
             }),
+        }
+    }
+
+    /// The same store for a node's leases: a remote one gets connections of its own, on the runtime `io`, and short patience, since a
+    /// renewal that comes late is worth nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn for_leases(
+        &self,
+        url: &str,
+        options: &BTreeMap<String, String>,
+        io: Handle,
+    ) -> Result<Self, Error> {
+        match self.kind {
+            // Another memory would be another store, and a folder has no connections.
+            StoreKind::Memory | StoreKind::File => Ok(self.clone()),
+            _ => {
+                let mut options = options.clone();
+                for (name, value) in LEASE_TIMES {
+                    options.entry(name.into()).or_insert_with(|| value.into());
+                }
+                open_remote(url, &options, Some(io), LEASE_PATIENCE)
+            }
         }
     }
 
@@ -338,6 +380,7 @@ fn open_remote(
     text: &str,
     given: &BTreeMap<String, String>,
     io: Option<Handle>,
+    patience: Patience,
 ) -> Result<Store, Error> {
     // Not echoed before it is known to hold no credentials.
     let url = Url::parse(text).map_err(|error| {
@@ -376,8 +419,8 @@ fn open_remote(
         source,
     };
     let retry = RetryConfig {
-        max_retries: RETRIES,
-        retry_timeout: RETRY_FOR,
+        max_retries: patience.retries,
+        retry_timeout: patience.retry_for,
         ..RetryConfig::default()
     };
     let objects: Arc<dyn ObjectStore> = match kind {

@@ -4,7 +4,10 @@
 //!   which begins flushes. Guest code runs nowhere else, but for queries.
 //! - *storage*: SlateDB's uploads, flushes and polls, the HTTP client of the store, and the release of what became durable.
 //! - *query*: the instances that run queries.
-//! - *control*: one thread that opens, closes and reopens shards, so that no guest and no database can delay it.
+//! - *control*: one thread that opens and closes shards, so that no guest and no database can delay it.
+//! - *lease*: one thread for the loop that renews leases and the runner that keeps deadlines, with the lease client's connections:
+//!   not even the work of opening shards delays it.
+//! - *peers*: connections to other nodes, and the requests that come over them; there are none with `strategy = "local"`.
 //!
 //! Compaction has a runtime of its own at low priority (`db::maintenance`), compiling its own threads (`guest::wasm`), and so has HTTP.
 
@@ -29,15 +32,19 @@ pub struct Sizes {
     pub query: usize,
     /// Threads of the compaction runtime.
     pub compaction: usize,
+    /// Threads for the connections to other nodes; 0 where there are none.
+    pub peers: usize,
 }
 
 /// The threads of a node. Dropping them stops everything that runs on them.
 pub struct Threads {
     shard: Vec<Lone>,
     control: Option<Lone>,
+    lease: Option<Lone>,
     storage: Option<Runtime>,
     query: Option<Runtime>,
     compaction: Option<Runtime>,
+    peers: Option<Runtime>,
 }
 
 impl Threads {
@@ -52,9 +59,14 @@ impl Threads {
         Ok(Self {
             shard,
             control: Some(Lone::start("quarry-control".into())?),
+            lease: Some(Lone::start("quarry-lease".into())?),
             storage: Some(pool("quarry-storage", sizes.storage)?),
             query: Some(pool("quarry-query", sizes.query)?),
             compaction: Some(crate::db::maintenance::runtime(sizes.compaction.max(1))?),
+            peers: match sizes.peers {
+                0 => None,
+                threads => Some(pool("quarry-peers", threads)?),
+            },
         })
     }
 
@@ -67,11 +79,13 @@ impl Threads {
     /// The control thread.
     #[must_use]
     pub fn control(&self) -> Handle {
-        self.control
-            .as_ref()
-            .expect("the control thread is there until the node's threads are dropped")
-            .handle
-            .clone()
+        lone(self.control.as_ref())
+    }
+
+    /// The lease thread.
+    #[must_use]
+    pub fn lease(&self) -> Handle {
+        lone(self.lease.as_ref())
     }
 
     /// The storage runtime.
@@ -86,6 +100,15 @@ impl Threads {
         handle(self.query.as_ref())
     }
 
+    /// The runtime of the connections to other nodes; the control thread where there are no others.
+    #[must_use]
+    pub fn peers(&self) -> Handle {
+        match &self.peers {
+            Some(runtime) => runtime.handle().clone(),
+            None => self.control(),
+        }
+    }
+
     /// The compaction runtime.
     #[must_use]
     pub fn compaction(&self) -> Handle {
@@ -97,6 +120,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         // A runtime may not be dropped within another, and its end may take a while: neither is for the caller.
         let runtimes: Vec<Runtime> = [
+            self.peers.take(),
             self.query.take(),
             self.compaction.take(),
             self.storage.take(),
@@ -106,6 +130,7 @@ impl Drop for Threads {
         .collect();
         let mut lone = std::mem::take(&mut self.shard);
         lone.extend(self.control.take());
+        lone.extend(self.lease.take());
         for thread in &lone {
             thread.stop.cancel();
         }
@@ -164,6 +189,13 @@ fn pool(name: &'static str, threads: usize) -> io::Result<Runtime> {
         .thread_name(name)
         .enable_all()
         .build()
+}
+
+fn lone(thread: Option<&Lone>) -> Handle {
+    thread
+        .expect("a thread is there until the node's threads are dropped")
+        .handle
+        .clone()
 }
 
 fn handle(runtime: Option<&Runtime>) -> Handle {

@@ -18,7 +18,7 @@ async fn a_reply_shows_what_was_written() {
     assert!(cluster.ready());
     let put = call(&cluster, "a", "put", "one").await.expect("put");
     assert_eq!(put.payload, put.seq.to_string());
-    assert!(cluster.durable_seq(put.shard).expect("open") >= put.seq);
+    assert!(cluster.durable_seq(put.shard).await.expect("open") >= put.seq);
     assert_eq!(
         call(&cluster, "a", "get", "").await.expect("get").payload,
         "one"
@@ -203,7 +203,7 @@ async fn applied_writes_become_durable_soon() {
         .expect("start");
     let put = applied(&cluster, "a", "put", "x").await.expect("put");
     within(async {
-        while cluster.durable_seq(put.shard).expect("open") < put.seq {
+        while cluster.durable_seq(put.shard).await.expect("open") < put.seq {
             tokio::task::yield_now().await;
         }
     })

@@ -39,7 +39,7 @@ async fn the_counter_counts_per_key() {
         );
         assert_eq!(
             reply.seq,
-            cluster.durable_seq(reply.shard).expect("open"),
+            cluster.durable_seq(reply.shard).await.expect("open"),
             "it left once it was durable"
         );
         assert_eq!(ask(&cluster, key, "increment", "41").await, "42");

@@ -6,6 +6,7 @@ mod dependencies;
 mod durability;
 mod examples;
 mod guests;
+mod leases;
 mod lifecycle;
 mod s3;
 mod shard;

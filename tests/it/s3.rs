@@ -1,6 +1,7 @@
 //! The same over a real S3 API: SeaweedFS, where `.ci/s3-server install` put it. Without it these tests pass with a line that says so;
 //! with `CI=true` they fail.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use crate::crash::{bank_under_kills, kill_in_a_load};
 use crate::support::lines::Lines;
 use crate::support::process::{DEADLINE, Process, Setup, Signal, folder, quarry, skipped, until};
 use crate::support::store::s3_options;
+
+mod leases;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.ci/s3-server");
 const STORE: &str = "s3://quarry/cluster";
@@ -77,10 +80,15 @@ impl Server {
         process.ended().await;
     }
 
-    /// The arguments of its client.
-    fn options(&self) -> Vec<String> {
+    /// The options of its client.
+    fn client(&self) -> BTreeMap<String, String> {
         s3_options(self.port)
-            .into_iter()
+    }
+
+    /// The same as arguments of the program.
+    fn options(&self) -> Vec<String> {
+        let options = self.client().into_iter();
+        options
             .flat_map(|(name, value)| ["--store-option".to_owned(), format!("{name}={value}")])
             .collect()
     }

@@ -6,4 +6,5 @@ pub mod log_lines;
 pub mod native;
 pub mod neighbour;
 pub mod process;
+pub mod ring;
 pub mod store;

@@ -33,12 +33,21 @@ pub enum Command {
     /// Call a method once per line of a file.
     #[command(after_long_help = LOAD_EXAMPLES)]
     Load(Load),
-    /// Show how a node is.
+    /// Show how the cluster is.
     #[command(after_long_help = STATUS_EXAMPLES)]
     Status(Status),
-    /// List the shards of a node.
+    /// List the shards of the cluster: who has each, and how it is.
     #[command(after_long_help = SHARDS_EXAMPLES)]
     Shards(Shards),
+    /// Move or restart a shard.
+    #[command(after_long_help = SHARD_EXAMPLES)]
+    Shard(Shard),
+    /// List the nodes of the cluster.
+    #[command(after_long_help = NODES_EXAMPLES)]
+    Nodes(Nodes),
+    /// Empty a node, or keep shards away from it.
+    #[command(after_long_help = NODE_EXAMPLES)]
+    Node(NodeOrder),
     /// Print the effective configuration and where each value came from.
     #[command(after_long_help = CONFIG_EXAMPLES)]
     Config(ShowConfig),
@@ -54,7 +63,8 @@ const DEV_EXAMPLES: &str = "\
 Examples:
   quarry dev examples/counter                      in memory, on http://127.0.0.1:7070
   quarry dev . --data-dir data --shards 4          keep the data
-  quarry dev . --option greeting=Hello             options for the guest";
+  quarry dev . --option greeting=Hello             options for the guest
+  quarry dev . --nodes 3                           three nodes on one folder: kill one, and watch its shards move";
 
 const SERVE_EXAMPLES: &str = "\
 Every setting has a key: `quarry config --describe` lists them. Those without a flag of their own are given with --set.
@@ -63,6 +73,7 @@ Give credentials in the environment (QUARRY_STORE_OPTIONS_...): flags can be see
 Examples:
   quarry serve --store file:///var/lib/quarry --module counter.wasm
   quarry serve --store s3://bucket --store-option aws_region=eu-central-1 --shards 64 --listen 0.0.0.0:7070
+  quarry serve --store s3://bucket --module counter.wasm --strategy lease --name a --internal-listen 0.0.0.0:7071 --advertise 10.0.0.5:7071
   quarry serve --config quarry.toml --set http.max_body=1MiB --limit memory=64MiB";
 
 const NEW_EXAMPLES: &str = "\
@@ -125,6 +136,28 @@ Examples:
   quarry shards
   quarry shards --json | jq '.[] | select(.status != \"running\")'";
 
+const SHARD_EXAMPLES: &str = "\
+A shard that was moved stays where it is until that node leaves, is drained, or would have too many without it.
+
+Examples:
+  quarry shard move 7 --to node-b
+  quarry shard move 7 --to node-b --timeout 10s
+  quarry shard restart 7                           a new instance of its guest; heals a quarantine";
+
+const NODES_EXAMPLES: &str = "\
+Examples:
+  quarry nodes
+  quarry nodes --json | jq '.[] | select(.state == \"live\") | .node'";
+
+const NODE_EXAMPLES: &str = "\
+A drained node goes on running, and takes shards again after `uncordon`. Stopping a node (SIGTERM, Ctrl-C) drains it, too.
+
+Examples:
+  quarry node drain node-b                         waits until it has no shard
+  quarry node drain node-b --timeout 5m
+  quarry node cordon node-b                        it takes no further shards, and keeps its own
+  quarry node uncordon node-b";
+
 const CONFIG_EXAMPLES: &str = "\
 Layers, each over the one before: defaults, quarry.toml (of this folder, or --config), environment, flags. Credentials are
 not shown. The output is a file that gives the same configuration, credentials apart.
@@ -176,12 +209,27 @@ pub struct Settings {
     /// Where HTTP listens; port 0 takes a free one (key `http.listen`)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// This node's name (key `node`)
-    #[arg(long, value_name = "NAME")]
+    /// This node's name, unique in the cluster (key `node`)
+    #[arg(long, value_name = "NAME", visible_alias = "name")]
     pub node: Option<String>,
     /// The cluster's name (key `cluster`)
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
+    /// Which shards this node opens: local, static or lease (key `strategy`)
+    #[arg(long, value_name = "STRATEGY")]
+    pub strategy: Option<String>,
+    /// How long a lease lasts after its last renewal, e.g. `3s` (key `lease.ttl`)
+    #[arg(long, value_name = "DURATION")]
+    pub lease_ttl: Option<String>,
+    /// Where this node listens for other nodes; port 0 takes a free one (key `internal.listen`)
+    #[arg(long, value_name = "ADDRESS")]
+    pub internal_listen: Option<String>,
+    /// Where other nodes reach this one (key `internal.advertise`)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Where this node is (key `lease.zone`)
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
     /// Check the store before shards open: true, background or false (key `probe`)
     #[arg(long, value_name = "WHEN")]
     pub probe: Option<String>,
@@ -213,6 +261,9 @@ pub struct Dev {
     /// Keep the data in this folder instead of in memory
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub data_dir: Option<PathBuf>,
+    /// Run this many nodes, each a process of its own, on one data folder (a temporary one without --data-dir)
+    #[arg(long, value_name = "N", conflicts_with = "store", value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub nodes: Option<u16>,
     #[command(flatten)]
     pub settings: Settings,
 }
@@ -220,6 +271,9 @@ pub struct Dev {
 /// Arguments of `quarry serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
+    /// Be told over standard input by the process that started this one: `reload`, and the end when that ends
+    #[arg(long, hide = true)]
+    pub attended: bool,
     #[command(flatten)]
     pub settings: Settings,
 }
@@ -424,6 +478,94 @@ pub struct Status {
 pub struct Shards {
     #[command(flatten)]
     pub server: Server,
+}
+
+/// Arguments of `quarry shard`.
+#[derive(Debug, Args)]
+pub struct Shard {
+    #[command(subcommand)]
+    pub verb: ShardVerb,
+}
+
+/// What can be done to a shard.
+#[derive(Debug, Subcommand)]
+pub enum ShardVerb {
+    /// Move a shard to a node, and wait until it runs there
+    Move {
+        /// The shard's number
+        #[arg(value_name = "SHARD")]
+        shard: u32,
+        /// The node that is to have it
+        #[arg(long, value_name = "NODE")]
+        to: String,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Make a new instance of a shard's guest; heals a quarantine
+    Restart {
+        /// The shard's number
+        #[arg(value_name = "SHARD")]
+        shard: u32,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// Arguments of `quarry nodes`.
+#[derive(Debug, Args)]
+pub struct Nodes {
+    #[command(flatten)]
+    pub server: Server,
+}
+
+/// Arguments of `quarry node`.
+#[derive(Debug, Args)]
+pub struct NodeOrder {
+    #[command(subcommand)]
+    pub verb: NodeVerb,
+}
+
+/// What can be done to a node.
+#[derive(Debug, Subcommand)]
+pub enum NodeVerb {
+    /// Hand over a node's shards, and wait until it has none
+    Drain {
+        /// The node's name
+        #[arg(value_name = "NAME")]
+        node: String,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Keep further shards away from a node
+    Cordon {
+        /// The node's name
+        #[arg(value_name = "NAME")]
+        node: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Let a node take shards again
+    Uncordon {
+        /// The node's name
+        #[arg(value_name = "NAME")]
+        node: String,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Wait {
+    /// Give up waiting after this long; what was begun goes on
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub timeout: Span,
 }
 
 /// Arguments of `quarry config`.

@@ -14,6 +14,7 @@ use crate::config::{Config, Origin};
 use crate::telemetry;
 
 mod changes;
+mod nodes;
 
 use changes::Changes;
 
@@ -21,6 +22,9 @@ use changes::Changes;
 const SETTLE: Duration = Duration::from_millis(120);
 
 pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
+    if let Some(nodes) = args.nodes {
+        return nodes::run(args, usize::from(nodes), out).await;
+    }
     let project = build::module_of(&args.dir)?;
     let loaded = Config::load(&args.sources()?)?;
     let quiet = matches!(loaded.origin("log.level"), Origin::Default);

@@ -3,9 +3,15 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Error;
+
+/// Characters of a cell of a table, at most; `--json` has all of it.
+const CELL_MAX_CHARS: usize = 80;
+
+/// A column of a table: its title, and its cell of a row.
+pub(super) type Column = (&'static str, fn(&Value) -> String);
 
 /// Where and how a verb prints.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,5 +92,58 @@ fn closed(error: io::Error) -> Error {
             what: "cannot write to standard output".into(),
             source: error,
         },
+    }
+}
+
+/// A table, one line a row, as wide as its cells.
+pub(super) fn table(columns: &[Column], rows: &[Value]) -> String {
+    let titles: Vec<String> = columns
+        .iter()
+        .map(|(title, _)| (*title).to_owned())
+        .collect();
+    let cells = rows
+        .iter()
+        .map(|row| columns.iter().map(|(_, cell)| cell(row)).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(titles).chain(cells).collect();
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|column| {
+            let cells = lines.iter().map(|line| line[column].chars().count());
+            cells.max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for line in &lines {
+        let padded = line
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:width$}  "));
+        text.push_str(padded.collect::<String>().trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A value as a cell: one line, not too long.
+pub(super) fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => return "-".into(),
+        Value::String(text) if text.is_empty() => return "-".into(),
+        Value::String(text) => text.lines().next().unwrap_or("").to_owned(),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(CELL_MAX_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_cell_is_cut() {
+        let long = cell(&"é".repeat(100).into());
+        assert_eq!(long.chars().count(), CELL_MAX_CHARS + 1);
     }
 }

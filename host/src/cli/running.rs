@@ -161,6 +161,8 @@ fn start_error(error: StartError) -> Error {
         | StartError::Record(_)
         | StartError::RecordTimeout { .. }
         | StartError::Guest { .. }
+        | StartError::NameTaken { .. }
+        | StartError::Internal(_)
         | StartError::Threads(_) => Error::Failed(text),
     }
 }

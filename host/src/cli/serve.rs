@@ -1,8 +1,10 @@
 //! `quarry serve`: a node, until a signal ends it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use super::args::Serve;
 use super::running::{self, Node, Signals};
@@ -30,16 +32,73 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     let url = node.url();
     let (open, shards) = (node.cluster.local_shards().len(), node.cluster.shards());
     if out.json {
-        out.json(&json!({"url": url, "cluster": config.cluster, "node": config.node, "shards": shards, "open": open}))?;
+        out.event(&json!({"event": "ready", "url": url, "cluster": config.cluster, "node": config.node, "shards": shards, "open": open}))?;
     } else {
         out.note(&format!(
             "serving {} on {url}: {open} of {shards} shards open",
             config.module.name
         ));
     }
-    let signal = signals.next().await;
+    let mut told = args
+        .attended
+        .then(|| BufReader::new(tokio::io::stdin()).lines());
+    let mut revision = 1;
+    let why = loop {
+        tokio::select! {
+            signal = signals.next() => break format!("{signal:?}"),
+            word = next(&mut told) => match word.as_deref() {
+                Some(RELOAD) => {
+                    revision += 1;
+                    reload(&node, &config, &path, revision, out).await?;
+                }
+                Some(other) => out.note(&format!("`{other}` is not known here: {RELOAD}")),
+                None => break "the process that started this one ended".into(),
+            },
+        }
+    };
     out.note("stopping: finishing what was accepted (a second signal ends at once)");
-    tracing::info!(?signal, "stopping");
+    tracing::info!(why, "stopping");
     node.stop(&mut signals, out).await;
     Ok(Exit::Done)
+}
+
+/// What a node that is attended is told to do: load its component again, and swap it in.
+pub(super) const RELOAD: &str = "reload";
+
+/// The lines of standard input.
+type Told = Lines<BufReader<Stdin>>;
+
+/// What is told next; nothing once nobody tells any more, and never without somebody. Safe to drop.
+async fn next(told: &mut Option<Told>) -> Option<String> {
+    match told {
+        Some(told) => told.next_line().await.ok().flatten(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Swaps in what lies in the component's file now. Whatever fails, the guest that runs goes on.
+async fn reload(
+    node: &Node,
+    config: &Config,
+    path: &Path,
+    revision: u64,
+    out: Output,
+) -> Result<(), Error> {
+    let swapped = async {
+        let module = running::load(&node.guests, config, path, revision).await?;
+        let swapped = node.cluster.swap(module).await;
+        swapped.map_err(|error| Error::Failed(error.to_string()))
+    };
+    let event = match swapped.await {
+        Ok(report) => json!({
+            "event": "reloaded", "revision": revision, "shards": report.shards,
+            "longest_pause_ms": report.longest_pause.as_secs_f64() * 1000.0,
+        }),
+        Err(error) => json!({"event": "kept", "error": error.to_string()}),
+    };
+    if out.json {
+        return out.event(&event);
+    }
+    out.note(&event.to_string());
+    Ok(())
 }

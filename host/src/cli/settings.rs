@@ -42,6 +42,15 @@ impl args::Settings {
             ("--listen", "http.listen", &self.listen),
             ("--node", "node", &self.node),
             ("--cluster", "cluster", &self.cluster),
+            ("--strategy", "strategy", &self.strategy),
+            ("--lease-ttl", "lease.ttl", &self.lease_ttl),
+            (
+                "--internal-listen",
+                "internal.listen",
+                &self.internal_listen,
+            ),
+            ("--advertise", "internal.advertise", &self.advertise),
+            ("--zone", "lease.zone", &self.zone),
             ("--probe", "probe", &self.probe),
             ("--merge-operator", "merge_operator", &self.merge_operator),
             ("--cache", "cache.capacity", &self.cache),
@@ -85,7 +94,7 @@ impl args::Dev {
     }
 }
 
-fn file_url(folder: &Path) -> Result<String, Error> {
+pub(super) fn file_url(folder: &Path) -> Result<String, Error> {
     let absolute: PathBuf = std::path::absolute(folder).map_err(|source| Error::Io {
         what: format!("{}", folder.display()),
         source,

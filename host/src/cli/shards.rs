@@ -1,28 +1,29 @@
-//! `quarry shards`: every shard of a node, one a line.
-
-use std::fmt::Write as _;
+//! `quarry shards`: every shard of the cluster, one a line.
 
 use serde_json::Value;
 
 use super::args::Shards;
 use super::call::interruptible;
+use super::output::{self, Column};
 use super::{Error, Exit, Output};
 use crate::client::Client;
+use crate::clock;
 
-/// The columns: title and field.
-const COLUMNS: [(&str, &str); 9] = [
-    ("SHARD", "shard"),
-    ("STATUS", "status"),
-    ("NODE", "node"),
-    ("REVISION", "revision"),
-    ("DURABLE", "durable_seq"),
-    ("APPLIED", "applied_seq"),
-    ("QUEUED", "queued"),
-    ("TRAPS", "traps"),
-    ("LAST ERROR", "last_error"),
+/// The columns.
+const COLUMNS: [Column; 12] = [
+    ("SHARD", |shard| output::cell(&shard["shard"])),
+    ("OWNER", |shard| output::cell(&shard["node"])),
+    ("GENERATION", |shard| output::cell(&shard["generation"])),
+    ("STATUS", |shard| output::cell(&shard["status"])),
+    ("SINCE", since),
+    ("WHY", why),
+    ("REVISION", |shard| output::cell(&shard["revision"])),
+    ("DURABLE", |shard| output::cell(&shard["durable_seq"])),
+    ("APPLIED", |shard| output::cell(&shard["applied_seq"])),
+    ("QUEUED", |shard| output::cell(&shard["queued"])),
+    ("TRAPS", |shard| output::cell(&shard["traps"])),
+    ("LAST ERROR", |shard| output::cell(&shard["last_error"])),
 ];
-/// Characters of an error in the table; `--json` has all of it.
-const ERROR_MAX_CHARS: usize = 80;
 
 /// Lists the shards.
 pub(super) async fn run(args: &Shards, out: Output) -> Result<Exit, Error> {
@@ -36,42 +37,31 @@ pub(super) async fn run(args: &Shards, out: Output) -> Result<Exit, Error> {
     if out.json {
         out.json(&shards)?;
     } else {
-        out.bytes(table(&shards).as_bytes())?;
+        out.bytes(output::table(&COLUMNS, &shards).as_bytes())?;
     }
     Ok(Exit::Done)
 }
 
-fn table(shards: &[Value]) -> String {
-    let titles = COLUMNS.map(|(title, _)| title.to_owned());
-    let rows = shards
-        .iter()
-        .map(|shard| COLUMNS.map(|(_, field)| cell(&shard[field])));
-    let rows: Vec<_> = std::iter::once(titles).chain(rows).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = rows
-                .iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0);
-            _ = write!(line, "{cell:width$}  ");
-        }
-        _ = writeln!(text, "{}", line.trim_end());
+/// Why its owner has it.
+fn why(shard: &Value) -> String {
+    let text = output::cell(&shard["why"]);
+    match shard["pinned"] == true {
+        true => format!("{text}, pinned"),
+        false => text,
     }
-    text
 }
 
-fn cell(value: &Value) -> String {
-    let text = match value {
-        Value::Null => return "-".into(),
-        Value::String(text) => text.lines().next().unwrap_or("").to_owned(),
-        other => other.to_string(),
+/// How long it has been so, by the clocks of two machines: negative times count as none.
+fn since(shard: &Value) -> String {
+    let Some(since) = shard["since_ms"].as_i64() else {
+        return "-".into();
     };
-    match text.char_indices().nth(ERROR_MAX_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+    let seconds = clock::wall_ms().saturating_sub(since).max(0) / 1000;
+    match seconds {
+        0..=119 => format!("{seconds}s"),
+        120..=7199 => format!("{}m", seconds / 60),
+        7200..=172_799 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
     }
 }
 
@@ -84,22 +74,28 @@ mod tests {
     #[test]
     fn one_line_a_shard() {
         let shards = [
-            json!({"shard": 0, "status": "running", "node": "a", "revision": 1, "durable_seq": 17, "applied_seq": 17, "queued": 0, "traps": 0, "last_error": null}),
-            json!({"shard": 10, "status": "quarantined", "node": null, "queued": 3, "traps": 6, "last_error": "trapped\nin the middle"}),
+            json!({"shard": 0, "status": "running", "node": "a", "generation": 7, "since_ms": clock::wall_ms() - 90_000, "why": "expired", "pinned": true, "revision": 1, "durable_seq": 17, "applied_seq": 17, "queued": 0, "traps": 0, "last_error": null}),
+            json!({"shard": 10, "status": "quarantined", "node": null, "generation": 0, "since_ms": null, "queued": 3, "traps": 6, "last_error": "trapped\nin the middle"}),
         ];
         let expected = "\
-SHARD  STATUS       NODE  REVISION  DURABLE  APPLIED  QUEUED  TRAPS  LAST ERROR
-0      running      a     1         17       17       0       0      -
-10     quarantined  -     -         -        -        3       6      trapped
+SHARD  OWNER  GENERATION  STATUS       SINCE  WHY              REVISION  DURABLE  APPLIED  QUEUED  TRAPS  LAST ERROR
+0      a      7           running      90s    expired, pinned  1         17       17       0       0      -
+10     -      0           quarantined  -      -                -         -        -        3       6      trapped
 ";
-        assert_eq!(table(&shards), expected);
+        assert_eq!(output::table(&COLUMNS, &shards), expected);
     }
 
     #[test]
-    fn a_long_error_is_cut() {
-        assert_eq!(
-            cell(&"é".repeat(100).into()).chars().count(),
-            ERROR_MAX_CHARS + 1
-        );
+    fn times_are_short() {
+        let ago = |seconds: i64| since(&json!({"since_ms": clock::wall_ms() - seconds * 1000}));
+        for (seconds, text) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7300, "2h"),
+            (200_000, "2d"),
+        ] {
+            assert_eq!(ago(seconds), text);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `quarry status`: how a node is, at a glance.
+//! `quarry status`: how the cluster is, at a glance.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::client::Client;
 /// Shards with an error that are named, at most; `quarry shards` lists all.
 const NAMED_MAX: usize = 10;
 
-/// Shows how a node is. Fails when it is not ready, so that scripts can wait for it.
+/// Shows how the cluster is. Fails when it is not ready, so that scripts can wait for it.
 pub(super) async fn run(args: &Status, out: Output) -> Result<Exit, Error> {
     let client = Client::new(&args.server.server)?;
     let status = interruptible(client.status()).await?;
@@ -60,6 +60,7 @@ fn text(status: &Value) -> String {
             )
         }
     }
+    nodes(&status["nodes"], &mut text);
     let empty = serde_json::Map::new();
     let shards = status["shards"].as_object().unwrap_or(&empty);
     let mut states = BTreeMap::<&str, usize>::new();
@@ -100,6 +101,35 @@ fn text(status: &Value) -> String {
     text
 }
 
+/// The nodes, where there are several: how many are how, and each that is not well.
+fn nodes(nodes: &Value, text: &mut String) {
+    let nodes: Vec<&Value> = nodes.as_array().into_iter().flatten().collect();
+    if nodes.len() < 2 {
+        return;
+    }
+    let mut states = BTreeMap::<&str, (usize, u64)>::new();
+    for node in &nodes {
+        let of = states
+            .entry(node["state"].as_str().unwrap_or("unknown"))
+            .or_default();
+        of.0 += 1;
+        of.1 += node["shards"].as_u64().unwrap_or(0);
+    }
+    let states: Vec<_> = states
+        .iter()
+        .map(|(state, (count, shards))| format!("{count} {state} with {shards} shards"))
+        .collect();
+    _ = writeln!(text, "nodes    {}", states.join(", "));
+    for node in nodes
+        .iter()
+        .filter(|node| node["error"].is_string())
+        .take(NAMED_MAX)
+    {
+        let word = |field: &str| node[field].as_str().unwrap_or("-").to_owned();
+        _ = writeln!(text, "         {}: {}", word("node"), word("error"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -111,6 +141,11 @@ mod tests {
         let status = json!({
             "cluster": "c", "node": "n", "ready": false, "store": "memory:", "probe": {"status": "passed", "last_error": null},
             "module": {"name": "main", "revision": 3, "digest": "sha256:ab"},
+            "nodes": [
+                {"node": "n", "state": "live", "shards": 2, "error": null},
+                {"node": "m", "state": "live", "shards": 1, "error": "did not answer"},
+                {"node": "k", "state": "dead", "shards": 0, "error": null},
+            ],
             "shards": {
                 "0": {"shard": 0, "status": "running", "last_error": null},
                 "1": {"shard": 1, "status": "crashed", "last_error": "no memory"},
@@ -118,6 +153,7 @@ mod tests {
             },
         });
         let expected = "cluster  c (not ready)\nnode     n\nstore    memory:, probe passed\nmodule   main revision 3 (sha256:ab)\n\
+                        nodes    1 dead with 0 shards, 2 live with 3 shards\n         m: did not answer\n\
                         shards   1 crashed, 2 running\n         1 is crashed: no memory\n";
         assert_eq!(text(&status), expected);
     }

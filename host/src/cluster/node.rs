@@ -1,18 +1,23 @@
 //! What the parts of a node share, and how it stops.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Semaphore, watch};
+use quarry_core::route::Local;
+use quarry_core::runner::{RunnerCommand, RunnerEvent};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::status::{ClusterStatus, ProbeState, ProbeStatus, ShardState};
+use super::peers::Peers;
+use super::status::{ProbeState, ProbeStatus, ShardReport};
 use crate::clock;
 use crate::config::Config;
 use crate::db::open::Databases;
 use crate::guest::Module;
+use crate::lease::handle::Leases;
 use crate::metrics;
 use crate::shard::slot::Slot;
 use crate::store::Store;
@@ -37,8 +42,16 @@ pub(super) struct Node {
     /// Held by whoever swaps.
     pub swapping: tokio::sync::Mutex<()>,
     pub probe: Mutex<ProbeState>,
-    /// Places for shards that open at once.
-    pub opening: Semaphore,
+    /// Which shards are whose, where that is fixed; none where leases say it.
+    pub fixed: Option<Vec<bool>>,
+    /// Whether the first round of the lease loop was made.
+    pub settled: AtomicBool,
+    /// This node's place in its cluster.
+    pub leases: Arc<Leases>,
+    /// The runner's queue.
+    pub runner: mpsc::UnboundedSender<RunnerEvent>,
+    /// The way to other nodes, once the cluster's record was read.
+    pub peers: OnceLock<Arc<Peers>>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
     // Last, so that everything else is gone when the threads end.
@@ -61,28 +74,54 @@ impl Drop for Alive {
 }
 
 impl Node {
-    pub fn status(&self) -> ClusterStatus {
-        let shards: std::collections::BTreeMap<_, _> = self
-            .slots
-            .iter()
-            .map(|slot| slot.report())
-            .map(|report| (report.shard, report))
-            .collect();
-        ClusterStatus {
-            cluster: self.cluster.clone(),
-            node: self.node.clone(),
-            ready: shards
-                .values()
-                .all(|report| report.status == ShardState::Running),
-            store: self.store.to_string(),
-            probe: self
-                .probe
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
-            module: Some(self.module.load().module.describe().clone()),
-            shards,
+    /// The way to other nodes, where there are any.
+    pub fn peers(&self) -> Option<&Peers> {
+        self.peers.get().map(|peers| &**peers)
+    }
+
+    /// From now on other nodes are reached through this.
+    pub fn set_peers(&self, peers: Arc<Peers>) {
+        // A second one does not come: a node starts once.
+        _ = self.peers.set(peers);
+    }
+
+    /// Whether a shard is this node's to run, as far as it knows.
+    fn is_mine(&self, slot: &Slot) -> bool {
+        match &self.fixed {
+            Some(fixed) => fixed[slot.shard() as usize],
+            None => matches!(
+                slot.local(),
+                Local::Opening | Local::Open { .. } | Local::Refusing
+            ),
         }
+    }
+
+    /// Whether every shard that is this node's to run runs.
+    pub fn share_ready(&self) -> bool {
+        let settled = self.fixed.is_some() || self.settled.load(Ordering::Acquire);
+        settled
+            && self
+                .slots
+                .iter()
+                .all(|slot| slot.is_ready() || !self.is_mine(slot))
+    }
+
+    /// The shards that are this node's to run and do not.
+    pub fn not_ready(&self) -> Vec<ShardReport> {
+        let slots = self.slots.iter();
+        slots
+            .filter(|slot| self.is_mine(slot) && !slot.is_ready())
+            .map(|slot| slot.report())
+            .collect()
+    }
+
+    /// Ends the pause before a shard that is down is opened again.
+    ///
+    /// # Errors
+    /// When the node has no runner any more.
+    pub fn retry(&self, shard: u32) -> Result<(), ()> {
+        let retry = RunnerEvent::Command(RunnerCommand::Retry { shard });
+        self.runner.send(retry).map_err(drop)
     }
 
     pub fn set_probe(&self, status: ProbeStatus, error: Option<String>) {
@@ -100,6 +139,14 @@ impl Node {
         report
     }
 
+    /// How long the node may take to give its leases away.
+    pub fn leave_time(&self) -> Duration {
+        match self.fixed {
+            Some(_) => Duration::ZERO,
+            None => self.config.shard.close_timeout * 2 + self.config.lease.ttl,
+        }
+    }
+
     /// Stops every shard and waits for it.
     pub async fn stop(&self) {
         self.stop.cancel();
@@ -108,6 +155,7 @@ impl Node {
         let limit = self.config.limits.start_time * 2
             + self.config.shard.close_timeout * 3
             + self.config.shard.open_timeout
+            + self.leave_time()
             + Duration::from_secs(10);
         if tokio::time::timeout(limit, self.tasks.wait())
             .await
@@ -120,6 +168,10 @@ impl Node {
                 .map(|slot| slot.report().shard)
                 .collect();
             tracing::error!(?open, ?limit, "shards did not stop in time");
+            return;
+        }
+        if let Some(peers) = self.peers() {
+            peers.ended().await;
         }
     }
 
@@ -131,6 +183,9 @@ impl Node {
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 _ = tick.tick() => {}
+            }
+            if let Some(peers) = self.peers() {
+                peers.metrics.parked(peers.parking.parked());
             }
             let now = clock::now();
             for slot in &self.slots {

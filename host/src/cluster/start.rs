@@ -1,17 +1,20 @@
 //! How a node starts: configuration, store, probe, record, threads, shards.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Semaphore, watch};
+use quarry_core::strategy::Strategy;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
 use super::node::{Alive, Loaded, Node, PROBE_TIME};
+use super::peers::{Bound, Peers};
+use super::place::{self, Place, Waiting};
 use super::status::{ProbeState, ProbeStatus};
-use super::supervise::supervise;
 use crate::config::{self, Config, Probe};
 use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
@@ -19,11 +22,15 @@ use crate::db::open::Databases;
 use crate::db::{merge, settings};
 use crate::gate::flusher;
 use crate::guest::{Failure, Limits, Module};
+use crate::lease::LeaseStore;
+use crate::lease::driver::Progress;
 use crate::metrics;
 use crate::record;
 use crate::shard::slot::Slot;
-use crate::store::{self, Store};
+use crate::store::{self, Store, StoreKind};
 use crate::threads::{Sizes, Threads};
+use crate::transport::memory;
+use crate::transport::server::BindError;
 
 /// The pauses of a probe in the background.
 const PROBE_FIRST: Duration = Duration::from_secs(1);
@@ -71,28 +78,173 @@ pub enum StartError {
     /// The maintenance options are wrong.
     #[error(transparent)]
     Maintenance(#[from] maintenance::InvalidOptions),
+    /// The internal listener does not listen.
+    #[error(transparent)]
+    Internal(#[from] BindError),
+    /// Another node of this name is in the cluster.
+    #[error(
+        "another node of the cluster is named {name:?}{}, and it lives: give each node a name of its own (`node`, --name)",
+        if address.is_empty() { String::new() } else { format!(" (at {address})") }
+    )]
+    NameTaken {
+        /// The name.
+        name: Arc<str>,
+        /// Where the other is reached; empty when it does not say.
+        address: String,
+    },
+}
+
+impl StartError {
+    /// A key whose value does not fit with others.
+    pub(super) fn misfit(key: &str, message: String) -> Self {
+        Self::Config(config::Error::one(key, message))
+    }
+}
+
+/// How a node is started, for who wants more than [`Cluster::start`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use quarry::config::Config;
+/// # use quarry::guest::native::{self, Logic};
+/// # use quarry::guest::{GuestError, InstanceContext, Reply, Request};
+/// use quarry::Cluster;
+/// use quarry::store::Store;
+/// use quarry_core::placement::{Plan, View};
+/// use quarry_core::strategy::Strategy;
+///
+/// /// Gives this process every other shard; somebody else has to take the rest.
+/// #[derive(Debug)]
+/// struct Even;
+///
+/// impl Strategy for Even {
+///     fn name(&self) -> &str {
+///         "even"
+///     }
+///
+///     // No leases: the plan is made once, and a shard is opened where it says.
+///     fn leased(&self) -> bool {
+///         false
+///     }
+///
+///     fn plan(&self, view: &View) -> Plan {
+///         let me = view.nodes.keys().next().cloned();
+///         let target = |shard: usize| (shard % 2 == 0).then(|| me.clone()).flatten();
+///         Plan { targets: (0..view.shards.len()).map(target).collect() }
+///     }
+/// }
+/// # struct Nothing;
+/// # #[async_trait::async_trait]
+/// # impl Logic for Nothing {
+/// #     async fn call(&mut self, _: &InstanceContext, _: &Request) -> Result<Reply, GuestError> {
+/// #         Ok(Reply::new("done"))
+/// #     }
+/// # }
+/// # let module = native::module("main", 1, |_| Nothing);
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+///
+/// let config = Config { shards: 4, ..Config::default() };
+/// let store = Store::open("memory:", &Default::default()).unwrap();
+/// let cluster = Cluster::builder(Arc::new(config), module).store(store).strategy(Arc::new(Even)).start().await.unwrap();
+/// assert_eq!(cluster.local_shards(), [0, 2]);
+/// cluster.stop().await;
+/// # });
+/// ```
+pub struct ClusterBuilder {
+    config: Arc<Config>,
+    module: Arc<dyn Module>,
+    store: Option<Store>,
+    strategy: Option<Arc<dyn Strategy>>,
+    leases: Option<Arc<dyn LeaseStore>>,
+    network: Option<memory::Network>,
+}
+
+impl ClusterBuilder {
+    /// On a store that is open already (`store` and `store_options` of the configuration are not looked at): one in memory that several
+    /// nodes share, or one of the caller's own.
+    #[must_use]
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// With a strategy of the caller's own instead of the one that the configuration names. With [`Strategy::leased`], all nodes of the
+    /// cluster must have the same.
+    #[must_use]
+    pub fn strategy(mut self, strategy: Arc<dyn Strategy>) -> Self {
+        self.strategy = Some(strategy);
+        self
+    }
+
+    /// With leases that lie elsewhere than in the store of the data.
+    #[must_use]
+    pub fn leases(mut self, leases: Arc<dyn LeaseStore>) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
+    /// Reaches other nodes of this process without sockets: for tests of several nodes in one process.
+    #[must_use]
+    pub fn network(mut self, network: memory::Network) -> Self {
+        self.network = Some(network);
+        self
+    }
+
+    /// Starts the node; see [`Cluster::start`].
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(self) -> Result<Cluster, StartError> {
+        let config = self.config;
+        config.validate()?;
+        let strategy = match self.strategy {
+            Some(strategy) => strategy,
+            None => place::strategy(&config)?,
+        };
+        // Before anything is done that a node whose address is taken should not do.
+        let bound = Bound::new(&config, strategy.leased(), self.network)?;
+        let threads = threads(&config, !matches!(bound, Bound::Nowhere))?;
+        let (store, for_leases) = match self.store {
+            Some(store) => (store.clone(), store),
+            None => {
+                let store = Store::open_on(
+                    &config.store,
+                    &config.store_options,
+                    Some(threads.storage()),
+                )?;
+                if strategy.leased() && store.kind() == StoreKind::Memory {
+                    let message = "memory: is this process's own, and leases in it are seen by no other node: name a store that all nodes share, or use strategy = \"local\"";
+                    return Err(StartError::misfit("store", message.into()));
+                }
+                let (url, options) = (&config.store, &config.store_options);
+                let leases = store.for_leases(url, options, threads.lease())?;
+                (store, leases)
+            }
+        };
+        // Before anything that has metrics is made: handles made earlier count nothing.
+        metrics::install();
+        let leases = match self.leases {
+            Some(leases) => leases,
+            None => place::lease_store(&config, &for_leases),
+        };
+        let place = Place::new(&config, strategy, leases, bound.advertise(&config))?;
+        Cluster::run(store, threads, config, self.module, place, bound).await
+    }
 }
 
 impl Cluster {
-    /// Starts a node: checks the store and the cluster's record, then opens every shard, and returns once each was tried. Shards that
-    /// did not open are tried again in the background; see [`Cluster::await_ready`]. With `probe = "background"` it returns at
-    /// once, and the shards open when the store has passed.
+    /// Starts a node: checks the store and the cluster's record, then opens the shards that are its own, and returns once each was tried:
+    /// all with the strategy `local`; with `lease` those that it could claim in its first round. Shards that did not open are tried again
+    /// in the background; see [`Cluster::await_ready`]. With `probe = "background"` it returns at once, and the shards open when the
+    /// store has passed.
     ///
     /// # Errors
     /// See [`StartError`].
     pub async fn start(config: Arc<Config>, module: Arc<dyn Module>) -> Result<Self, StartError> {
-        config.validate()?;
-        let threads = threads(&config)?;
-        let store = Store::open_on(
-            &config.store,
-            &config.store_options,
-            Some(threads.storage()),
-        )?;
-        Self::run(store, threads, config, module).await
+        Self::builder(config, module).start().await
     }
 
-    /// As [`Cluster::start`], on a store that is open already (`store` and `store_options` of the configuration are not
-    /// looked at): one in memory that several clusters share, or one of the caller's own.
+    /// As [`Cluster::start`], on a store that is open already; see [`ClusterBuilder::store`].
     ///
     /// # Errors
     /// See [`StartError`].
@@ -101,9 +253,20 @@ impl Cluster {
         config: Arc<Config>,
         module: Arc<dyn Module>,
     ) -> Result<Self, StartError> {
-        config.validate()?;
-        let threads = threads(&config)?;
-        Self::run(store, threads, config, module).await
+        Self::builder(config, module).store(store).start().await
+    }
+
+    /// Starts a node with parts of the caller's own.
+    #[must_use]
+    pub fn builder(config: Arc<Config>, module: Arc<dyn Module>) -> ClusterBuilder {
+        ClusterBuilder {
+            config,
+            module,
+            store: None,
+            strategy: None,
+            leases: None,
+            network: None,
+        }
     }
 
     async fn run(
@@ -111,9 +274,9 @@ impl Cluster {
         threads: Threads,
         config: Arc<Config>,
         module: Arc<dyn Module>,
+        place: Place,
+        bound: Bound,
     ) -> Result<Self, StartError> {
-        // Before anything that has metrics is made: handles made earlier count nothing.
-        metrics::install();
         let settings = settings::effective(config.settings.clone())?;
         if let Some(name) = &config.merge_operator {
             merge::operator(name)?;
@@ -154,8 +317,13 @@ impl Cluster {
         let slots = (0..config.shards)
             .map(|shard| Arc::new(Slot::new(&cluster, shard, name.clone(), changed.clone())))
             .collect();
+        let (leases, fixed, runner, waiting) = place.split();
         let node = Arc::new(Node {
-            opening: Semaphore::new(config.shard.max_concurrency),
+            fixed,
+            settled: AtomicBool::new(false),
+            leases,
+            runner,
+            peers: std::sync::OnceLock::new(),
             probe: Mutex::new(ProbeState {
                 status: ProbeStatus::Pending,
                 last_error: None,
@@ -179,28 +347,31 @@ impl Cluster {
         };
         match node.config.probe {
             Probe::Background => {
-                node.tasks
-                    .spawn_on(in_background(node.clone()), &node.threads.control());
+                node.tasks.spawn_on(
+                    in_background(node.clone(), waiting, bound),
+                    &node.threads.control(),
+                );
             }
             probe => {
                 check_store(&node, probe == Probe::Before).await?;
-                open_shards(&node);
-                let mut changed = node.changed.subscribe();
-                _ = changed
-                    .wait_for(|_| node.slots.iter().all(|slot| slot.attempted()))
-                    .await;
+                Peers::start(&node, bound).await?;
+                match open_shards(&node, waiting) {
+                    Some(progress) => first_round(&node, progress).await?,
+                    None => first_tries(&node).await,
+                }
             }
         }
         Ok(cluster)
     }
 }
 
-fn threads(config: &Config) -> Result<Threads, StartError> {
+fn threads(config: &Config, others: bool) -> Result<Threads, StartError> {
     let sizes = Sizes {
         shard: config.threads.shard,
         storage: config.threads.storage,
         query: config.threads.query,
         compaction: config.threads.compaction,
+        peers: if others { config.threads.peers } else { 0 },
     };
     Threads::start(sizes).map_err(StartError::Threads)
 }
@@ -243,7 +414,10 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
     };
     let checked = record::ensure(&node.store, &node.config.path, &wanted);
     match tokio::time::timeout(PROBE_TIME, checked).await {
-        Ok(checked) => checked.map(drop).map_err(StartError::from),
+        Ok(checked) => {
+            node.leases.set_secret(checked?.secret);
+            Ok(())
+        }
         Err(_) => Err(StartError::RecordTimeout {
             store: node.store.to_string(),
             limit: PROBE_TIME,
@@ -251,21 +425,71 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
     }
 }
 
-fn open_shards(node: &Arc<Node>) {
-    let control = node.threads.control();
-    for shard in 0..node.config.shards {
-        node.tasks
-            .spawn_on(supervise(node.clone(), shard), &control);
+/// Gives how the first round of the lease loop goes, where there is one.
+fn open_shards(node: &Arc<Node>, waiting: Waiting) -> Option<watch::Receiver<Progress>> {
+    let progress = waiting.begin(node);
+    node.tasks
+        .spawn_on(node.clone().sample(), &node.threads.control());
+    progress
+}
+
+/// Returns once the open of every shard that is this node's was tried.
+async fn first_tries(node: &Arc<Node>) {
+    let mut changed = node.changed.subscribe();
+    let tried = || {
+        let mut mine = node.slots.iter().zip(node.fixed.iter().flatten());
+        mine.all(|(slot, mine)| !mine || slot.attempted())
+    };
+    tokio::select! {
+        _ = changed.wait_for(|_| tried()) => {}
+        () = node.stop.cancelled() => {}
     }
-    node.tasks.spawn_on(node.clone().sample(), &control);
+}
+
+/// Returns once the first round was made, or has taken so long that it had better go on in the background.
+async fn first_round(
+    node: &Arc<Node>,
+    mut progress: watch::Receiver<Progress>,
+) -> Result<(), StartError> {
+    let limit = node.config.lease.ttl * 3 + node.config.shard.open_timeout;
+    let made = progress.wait_for(|progress| *progress != Progress::Starting);
+    let made = tokio::time::timeout(limit, made).await.map(|made| {
+        // An error means that the loop has ended already, because the node stops.
+        made.map_or(Progress::Ready, |progress| progress.clone())
+    });
+    match made {
+        Ok(Progress::NameTaken { address }) => {
+            let name = node.node.clone();
+            node.stop().await;
+            Err(StartError::NameTaken { name, address })
+        }
+        Ok(_) => {
+            node.settled.store(true, Ordering::Release);
+            Ok(())
+        }
+        Err(_) => {
+            tracing::warn!(
+                ?limit,
+                "the first round of leases is not done yet; it goes on in the background"
+            );
+            Ok(())
+        }
+    }
 }
 
 /// Tries the store until it passes, then opens the shards. Data of another shape ends it.
-async fn in_background(node: Arc<Node>) {
+async fn in_background(node: Arc<Node>, waiting: Waiting, bound: Bound) {
     let mut pause = PROBE_FIRST;
     loop {
         match check_store(&node, true).await {
-            Ok(()) => return open_shards(&node),
+            Ok(()) => {
+                if let Err(error) = Peers::start(&node, bound).await {
+                    tracing::error!(%error, "calls are not forwarded to other nodes");
+                }
+                // How the first round goes is told by the status and the log.
+                _ = open_shards(&node, waiting);
+                return;
+            }
             // Trying again does not change what lies in the store: somebody has to.
             Err(StartError::Record(error)) if error.is_permanent() => {
                 tracing::error!(%error, "the data is not this node's; no shard is opened, and the store is not tried again");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::guest::ModuleInfo;
 
@@ -13,12 +13,17 @@ use crate::guest::ModuleInfo;
 pub enum Location {
     /// Open on this node.
     Local,
+    /// Another node has it.
+    Remote {
+        /// Its name.
+        node: Arc<str>,
+    },
     /// Nobody is known to have it open.
     Unassigned,
 }
 
 /// What a shard is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardState {
     /// Its database is open and its guest serves calls.
@@ -57,7 +62,7 @@ impl ShardState {
 }
 
 /// One shard's state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardReport {
     /// The shard's number.
     pub shard: u32,
@@ -85,10 +90,16 @@ pub struct ShardReport {
     pub traps: u64,
     /// How often its database was opened since the node started.
     pub opens: u64,
+    /// Why its owner has it, in words; none without leases.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// Whether an operator put it where it is.
+    #[serde(default)]
+    pub pinned: bool,
 }
 
 /// The probe of the store at this node's start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeState {
     /// How it went.
     pub status: ProbeStatus,
@@ -97,7 +108,7 @@ pub struct ProbeState {
 }
 
 /// How the probe of the store went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeStatus {
     /// It runs, or is tried again.
@@ -125,6 +136,47 @@ pub struct ClusterStatus {
     pub probe: ProbeState,
     /// The module that new instances are made of.
     pub module: Option<ModuleInfo>,
+    /// The nodes, by name.
+    pub nodes: Vec<NodeView>,
     /// Every shard, by its number.
     pub shards: BTreeMap<u32, ShardReport>,
+}
+
+/// A node of a cluster, as another one sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeView {
+    /// Its name.
+    pub node: Arc<str>,
+    /// `live`, `draining`, `left`, `dead` (another node ended it because it had expired), `expired` (nobody has ended it yet), or `fixed`
+    /// without leases.
+    pub state: Arc<str>,
+    /// Whether it is the node that answers.
+    pub this: bool,
+    /// How many shards it has.
+    pub shards: usize,
+    /// Where its internal listener is reached; empty when it has none.
+    pub address: String,
+    /// Its session; none without leases.
+    pub session: Option<String>,
+    /// Where it stands, if it says so.
+    pub zone: Option<String>,
+    /// Whether it takes no further shards.
+    pub cordoned: bool,
+    /// What it runs.
+    pub software: Option<String>,
+    /// How long ago it was seen to renew its session, in milliseconds.
+    pub seen_ms: Option<u64>,
+    /// What is wrong with it, or why it did not answer.
+    pub error: Option<String>,
+}
+
+/// What a node says of itself to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub node: Arc<str>,
+    /// The probe of the store at its start.
+    pub probe: ProbeState,
+    /// The shards that it has, or tries to open.
+    pub shards: Vec<ShardReport>,
 }

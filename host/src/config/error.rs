@@ -31,6 +31,17 @@ impl Error {
         }
     }
 
+    /// One problem of a value that was set in Rust.
+    pub(crate) fn one(key: &str, message: String) -> Self {
+        Self {
+            problems: vec![Problem {
+                key: key.into(),
+                origin: None,
+                message,
+            }],
+        }
+    }
+
     /// Every problem, in the order of the layers.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {

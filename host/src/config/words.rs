@@ -22,6 +22,20 @@ pub enum Strategy {
     /// `local`: all of them, here.
     #[default]
     Local,
+    /// `static`: those that a fixed list gives it.
+    Static,
+    /// `lease`: its share of them, as leases in the store say.
+    Lease,
+}
+
+/// How leases lie in the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `session`: a node's one write a round renews all that it owns.
+    #[default]
+    Session,
+    /// `shard`: each lease is written each round.
+    Shard,
 }
 
 /// How log lines look.
@@ -56,14 +70,39 @@ impl Field for Probe {
 
 impl Field for Strategy {
     fn get(&self, _: Kind) -> Value {
-        Value::from("local")
+        Value::from(match self {
+            Self::Local => "local",
+            Self::Static => "static",
+            Self::Lease => "lease",
+        })
     }
 
     fn set(&mut self, value: &Value) -> Result<(), String> {
-        match value.as_str() {
-            Some("local") => Ok(()),
-            _ => Err("not local".into()),
-        }
+        *self = match value.as_str() {
+            Some("local") => Self::Local,
+            Some("static") => Self::Static,
+            Some("lease") => Self::Lease,
+            _ => return Err("not local, static or lease".into()),
+        };
+        Ok(())
+    }
+}
+
+impl Field for Layout {
+    fn get(&self, _: Kind) -> Value {
+        Value::from(match self {
+            Self::Session => "session",
+            Self::Shard => "shard",
+        })
+    }
+
+    fn set(&mut self, value: &Value) -> Result<(), String> {
+        *self = match value.as_str() {
+            Some("session") => Self::Session,
+            Some("shard") => Self::Shard,
+            _ => return Err("not session or shard".into()),
+        };
+        Ok(())
     }
 }
 

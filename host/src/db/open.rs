@@ -3,7 +3,7 @@
 //! An opening is everything that lives and ends with it: the database, its gate and flusher, the watch on its status, its
 //! maintenance, and the kill switch around its store. Dropping a SlateDB handle does not stop it, so an opening is always closed.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use object_store::ObjectStore;
@@ -21,6 +21,7 @@ use super::maintenance::{Maintenance, Registration, ShardDbInfo};
 use super::recorder::ShardRecorder;
 use super::{ShardDb, merge};
 use crate::clock;
+use crate::gate::deadline::Deadline;
 use crate::gate::flusher::{self, Flusher, causes, ended_by};
 use crate::gate::{Ended, Gate};
 use crate::guest::Limits;
@@ -59,11 +60,49 @@ pub struct Databases {
     pub stop: CancellationToken,
 }
 
+/// On what terms a database is opened.
+#[derive(Clone)]
+pub struct Terms {
+    /// The writer epoch that the store must have, as the lease says: with another one somebody else was here since, and the opening fails
+    /// instead of taking the database from them. Without leases any will do.
+    pub expected_epoch: Option<u64>,
+    /// What ends the opening from outside.
+    pub cutoff: Cutoff,
+}
+
+/// Cuts one opening off at once, from any thread, whether it is still opening, open or closing: nothing is answered any more, and nothing
+/// reaches the store.
+#[derive(Clone)]
+pub struct Cutoff {
+    deadline: Arc<Deadline>,
+    kill: KillSwitch,
+    gate: Arc<OnceLock<Arc<Gate>>>,
+}
+
+impl Cutoff {
+    /// Cuts it off. Whoever waits for a reply learns that nobody knows what became of it.
+    pub fn cut(&self, ended: Ended, why: &str) {
+        self.deadline.shut();
+        if let Some(gate) = self.gate.get() {
+            gate.end(ended);
+        }
+        self.kill.kill(why);
+    }
+
+    /// Until when the node may answer for the shard.
+    #[must_use]
+    pub fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+}
+
 /// A database that did not open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// Another writer has it, or opened it at the same time.
-    #[error("shard {shard}: another writer opened the database at the same time ({reason})")]
+    /// Another writer has it, or opened it at the same time, or had it since the lease was written.
+    #[error(
+        "shard {shard}: another writer opened the database at the same time, or since its lease was written ({reason})"
+    )]
     Fenced {
         /// The shard.
         shard: u32,
@@ -144,6 +183,16 @@ pub struct Opening {
 }
 
 impl Databases {
+    /// A cutoff for one opening, of which the node is sure until `deadline`.
+    #[must_use]
+    pub fn cutoff(&self, deadline: Deadline) -> Cutoff {
+        Cutoff {
+            deadline: Arc::new(deadline),
+            kill: KillSwitch::new(self.store.clone()),
+            gate: Arc::default(),
+        }
+    }
+
     /// Opens the database of a shard, whose writer task runs on `shard_thread`. Costs about 17 requests to the store, and two for each
     /// WAL object that has to be replayed.
     ///
@@ -157,8 +206,13 @@ impl Databases {
         shard: u32,
         path: Path,
         shard_thread: Handle,
+        terms: Terms,
     ) -> Result<Opening, OpenError> {
-        let kill = KillSwitch::new(self.store.clone());
+        let Cutoff {
+            deadline,
+            kill,
+            gate: place,
+        } = terms.cutoff;
         let store: Arc<dyn ObjectStore> = Arc::new(kill.clone());
         let operator = self
             .merge_operator
@@ -180,6 +234,9 @@ impl Databases {
         };
         if let Some(operator) = &operator {
             builder = builder.with_merge_operator(operator.clone());
+        }
+        if let Some(epoch) = terms.expected_epoch {
+            builder = builder.with_expected_epoch(epoch);
         }
         // The database's tasks live on the runtime that builds it.
         let mut building = self.storage.spawn(builder.build());
@@ -238,7 +295,14 @@ impl Databases {
                 });
             }
         };
-        let gate = Arc::new(Gate::new(view));
+        let gate = Arc::new(Gate::new(view, deadline.clone()));
+        if place.set(gate.clone()).is_err() {
+            kill.kill("a cutoff serves one opening");
+            return Err(OpenError::Failed {
+                shard,
+                reason: "the host used the terms of one opening for another".into(),
+            });
+        }
         let db = ShardDb::new(
             raw.clone(),
             writer_epoch,
@@ -305,15 +369,24 @@ impl Databases {
         path: &Path,
         writer_epoch: u64,
     ) -> Result<Option<u64>, String> {
-        let admin = slatedb::admin::AdminBuilder::new(path.clone(), self.store.clone()).build();
-        let manifest = tokio::time::timeout(ABANDON * 2, admin.read_manifest(None)).await;
-        let manifest = manifest
-            .map_err(|_| "the store did not answer in time".to_owned())?
-            .map_err(|error| error.to_string())?;
-        Ok(manifest
-            .map(|manifest| manifest.writer_epoch())
-            .filter(|newest| *newest > writer_epoch))
+        let newest = stored_epoch(self.store.clone(), path.clone());
+        let newest = tokio::time::timeout(ABANDON * 2, newest)
+            .await
+            .map_err(|_| "the store did not answer in time".to_owned())??;
+        Ok((newest > writer_epoch).then_some(newest))
     }
+}
+
+/// The writer epoch of the database at a path: how often it was opened. 0 where there is none yet. Costs two or three requests; the caller
+/// bounds the time.
+///
+/// # Errors
+/// When the store fails, or what lies there is no database.
+pub async fn stored_epoch(store: Arc<dyn ObjectStore>, path: Path) -> Result<u64, String> {
+    let admin = slatedb::admin::AdminBuilder::new(path, store).build();
+    let manifest = admin.read_manifest(None).await;
+    let manifest = manifest.map_err(|error| causes(&error))?;
+    Ok(manifest.map_or(0, |manifest| manifest.writer_epoch()))
 }
 
 impl Opening {
@@ -404,7 +477,8 @@ impl Opening {
     /// acknowledged.
     pub async fn abandon(self, reason: &DownReason, why: &str) {
         self.gate.end(match reason {
-            DownReason::Fenced | DownReason::Lost => Ended::Fenced,
+            DownReason::Fenced => Ended::Fenced,
+            DownReason::Lost => Ended::Expired,
             DownReason::Stopped => Ended::Stopped,
             DownReason::Crashed => Ended::Failed(why.into()),
         });

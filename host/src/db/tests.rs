@@ -7,6 +7,7 @@ use slatedb::object_store::memory::InMemory;
 
 use super::*;
 use crate::clock;
+use crate::gate::deadline::Deadline;
 
 /// A shard's database without a merge operator.
 pub(crate) async fn shard_db(limits: Limits) -> Arc<ShardDb> {
@@ -14,7 +15,10 @@ pub(crate) async fn shard_db(limits: Limits) -> Arc<ShardDb> {
         .build()
         .await
         .expect("a database");
-    let gate = Arc::new(Gate::new(db.snapshot().expect("a snapshot")));
+    let gate = Arc::new(Gate::new(
+        db.snapshot().expect("a snapshot"),
+        Arc::new(Deadline::never()),
+    ));
     Arc::new(ShardDb::new(db, 1, gate, Arc::new(limits), None))
 }
 

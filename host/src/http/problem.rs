@@ -10,7 +10,8 @@
 //! | the body did not arrive in time (`body-timeout`), or ended early (`body-incomplete`) | 408, 400 | host |
 //! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
-//! | the shard is not open (`unassigned`), or quarantined (`quarantined`), or the node has no room for an instance (`no-room`) | 503 | host |
+//! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), quarantined (`quarantined`), or the node has no room for an instance (`no-room`) | 503 | host |
+//! | an operator's command cannot be carried out now (`refused`) | 409 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
 //! | the guest's own `not-found`, `unknown-method` | 404 | guest |
@@ -179,9 +180,12 @@ pub fn status_of(error: &CallError) -> StatusCode {
         CallErrorKind::Invalid => StatusCode::BAD_REQUEST,
         CallErrorKind::NoQueries => StatusCode::NOT_FOUND,
         CallErrorKind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
-        CallErrorKind::Unassigned | CallErrorKind::Quarantined | CallErrorKind::NoRoom => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        CallErrorKind::Unassigned
+        | CallErrorKind::NotOwner
+        | CallErrorKind::Unreachable
+        | CallErrorKind::Quarantined
+        | CallErrorKind::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+        CallErrorKind::Refused => StatusCode::CONFLICT,
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         CallErrorKind::Guest => guest_status(&error.code, error.retryable),
@@ -231,6 +235,9 @@ mod tests {
         for (kind, status, source, retryable) in [
             (K::Invalid, 400, "host", false),
             (K::Unassigned, 503, "host", true),
+            (K::NotOwner, 503, "host", true),
+            (K::Unreachable, 503, "host", true),
+            (K::Refused, 409, "host", false),
             (K::Overloaded, 429, "host", true),
             (K::Quarantined, 503, "host", false),
             (K::NoRoom, 503, "host", true),

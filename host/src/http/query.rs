@@ -121,6 +121,22 @@ pub(super) fn timeout(query: &str, most: Duration) -> Result<Option<Duration>, R
     Fields::parse(query, &["timeout"])?.timeout(most)
 }
 
+/// The parameters of `POST /v1/shards/{shard}/move`.
+pub(super) fn to(query: &str, most: Duration) -> Result<(String, Option<Duration>), Refused> {
+    let mut fields = Fields::parse(query, &["to", "timeout"])?;
+    let to = fields.text("to")?.ok_or_else(|| {
+        Refused::new("`to` is missing: give the name of a node, as `GET /v1/nodes` lists them")
+    })?;
+    Ok((to, fields.timeout(most)?))
+}
+
+/// The name of a node, from a path. Which names there are the cluster knows.
+pub(super) fn node(path: &str) -> Result<String, Refused> {
+    let name = decode(path, "the node")?;
+    String::from_utf8(name.into_owned())
+        .map_err(|_| Refused::new(format!("the node `{}` is not UTF-8", short(path))))
+}
+
 /// The parameters of `GET /v1/shards/{shard}/durable`.
 pub(super) fn durable(query: &str, most: Duration) -> Result<(u64, Option<Duration>), Refused> {
     let mut fields = Fields::parse(query, &["seq", "timeout"])?;

@@ -11,6 +11,7 @@ use hyper::body::{Body, Incoming};
 use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, host, origin, views};
 use crate::config::units::Size;
 use crate::metrics;
+use crate::transport::Command;
 
 /// A route.
 #[derive(Debug)]
@@ -37,9 +38,14 @@ enum Action {
     Assignments,
     Lookup,
     Shard,
+    Move,
     Restart,
     DurableSeq,
     Durable,
+    Nodes,
+    Drain,
+    Cordon,
+    Uncordon,
 }
 
 /// Every route, the hot ones first.
@@ -67,7 +73,7 @@ pub const ROUTES: &[Route] = &[
         Method::GET,
         "/ready",
         Action::Ready,
-        "Whether every shard runs, and why not",
+        "Whether this node's shards run, and why not",
     ),
     route(
         Method::GET,
@@ -107,6 +113,12 @@ pub const ROUTES: &[Route] = &[
     ),
     route(
         Method::POST,
+        "/v1/shards/{shard}/move",
+        Action::Move,
+        "Move a shard to a node, where it stays",
+    ),
+    route(
+        Method::POST,
         "/v1/shards/{shard}/restart",
         Action::Restart,
         "Restart a shard; heals a quarantine",
@@ -122,6 +134,30 @@ pub const ROUTES: &[Route] = &[
         "/v1/shards/{shard}/durable",
         Action::Durable,
         "Wait until a write is durable",
+    ),
+    route(
+        Method::GET,
+        "/v1/nodes",
+        Action::Nodes,
+        "The nodes of the cluster",
+    ),
+    route(
+        Method::POST,
+        "/v1/nodes/{node}/drain",
+        Action::Drain,
+        "Have a node hand over its shards, and take none",
+    ),
+    route(
+        Method::POST,
+        "/v1/nodes/{node}/cordon",
+        Action::Cordon,
+        "Have a node take no further shards",
+    ),
+    route(
+        Method::POST,
+        "/v1/nodes/{node}/uncordon",
+        Action::Uncordon,
+        "Have a node take shards again",
     ),
 ];
 
@@ -241,10 +277,15 @@ async fn act(
         Action::Status => views::status(shared, query).await,
         Action::Assignments => views::assignments(shared, query),
         Action::Lookup => views::lookup(shared, query),
-        Action::Shard => views::shard(shared, parameter, query),
+        Action::Shard => views::shard(shared, parameter, query).await,
+        Action::Move => views::move_shard(shared, parameter, query).await,
         Action::Restart => views::restart(shared, parameter, query).await,
-        Action::DurableSeq => views::durable_seq(shared, parameter, query),
+        Action::DurableSeq => views::durable_seq(shared, parameter, query).await,
         Action::Durable => views::durable(shared, parameter, query).await,
+        Action::Nodes => views::nodes(shared, query).await,
+        Action::Drain => views::order(shared, parameter, Command::Drain, query).await,
+        Action::Cordon => views::order(shared, parameter, Command::Cordon, query).await,
+        Action::Uncordon => views::order(shared, parameter, Command::Uncordon, query).await,
     }
 }
 

@@ -468,7 +468,7 @@ async fn views_answer() {
         client.get("/v1/shards/1").await.expect("shard")["status"],
         "running"
     );
-    let seq = node.cluster.durable_seq(0).expect("open");
+    let seq = node.cluster.durable_seq(0).await.expect("open");
     let durable = client
         .get(&format!("/v1/shards/0/durable?seq={seq}"))
         .await

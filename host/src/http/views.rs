@@ -14,11 +14,14 @@ use super::query;
 use super::{Problem, ROUTES, Shared, openapi};
 use crate::call::{CallError, CallErrorKind, Target};
 use crate::clock;
-use crate::cluster::status::{ClusterStatus, ProbeStatus, ShardState};
+use crate::cluster::status::{ProbeState, ProbeStatus, ShardReport};
 use crate::config::units::Span;
+use crate::transport::Command;
 
 /// How long `/ready` and `/v1/status` wait for the shards' states, where the caller does not say.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a node may take to take an order, where the caller does not say.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shards that `/ready` names, at most.
 const NAMED_MAX: usize = 20;
 
@@ -55,9 +58,13 @@ pub(super) async fn ready(shared: &Shared, query: &str) -> Answer {
     if shared.cluster.ready() {
         return Ok(reply(&json!({"ready": true})));
     }
-    let status = shared.cluster.status(STATUS_TIMEOUT).await?;
-    let reasons = reasons(&status);
-    if reasons.is_empty() {
+    let cluster = &shared.cluster;
+    let reasons = reasons(
+        &cluster.probe_state(),
+        &cluster.store(),
+        &cluster.not_ready(),
+    );
+    if cluster.ready() {
         // It became ready between the two questions.
         return Ok(reply(&json!({"ready": true})));
     }
@@ -68,33 +75,26 @@ fn not_ready(detail: String) -> Problem {
     Problem::host(StatusCode::SERVICE_UNAVAILABLE, "not-ready", detail)
 }
 
-/// Why a cluster is not ready, in words.
-fn reasons(status: &ClusterStatus) -> Vec<String> {
+/// Why a node is not ready, in words.
+fn reasons(probe: &ProbeState, store: &str, shards: &[ShardReport]) -> Vec<String> {
     let mut reasons = Vec::new();
-    match status.probe.status {
+    match probe.status {
         ProbeStatus::Pending | ProbeStatus::Failed => {
-            let why = status
-                .probe
+            let why = probe
                 .last_error
                 .as_ref()
                 .map(|error| format!(": {error}"))
                 .unwrap_or_default();
-            let what = if status.probe.status == ProbeStatus::Failed {
+            let what = if probe.status == ProbeStatus::Failed {
                 "failed"
             } else {
                 "has not passed yet"
             };
-            reasons.push(format!(
-                "the probe of the store {} {what}{why}",
-                status.store
-            ));
+            reasons.push(format!("the probe of the store {store} {what}{why}"));
         }
         ProbeStatus::Passed | ProbeStatus::Skipped => {}
     }
-    let mut waiting = status
-        .shards
-        .values()
-        .filter(|shard| shard.status != ShardState::Running);
+    let mut waiting = shards.iter();
     for shard in waiting.by_ref().take(NAMED_MAX) {
         let why = shard
             .last_error
@@ -110,6 +110,9 @@ fn reasons(status: &ClusterStatus) -> Vec<String> {
     let more = waiting.count();
     if more > 0 {
         reasons.push(format!("so are {more} more shards"));
+    }
+    if reasons.is_empty() {
+        reasons.push("this node has not claimed its share of the shards yet".into());
     }
     reasons
 }
@@ -158,9 +161,39 @@ pub(super) fn lookup(shared: &Shared, query: &str) -> Answer {
     Ok(reply(&answer))
 }
 
-pub(super) fn shard(shared: &Shared, shard: &str, query: &str) -> Answer {
+pub(super) async fn shard(shared: &Shared, shard: &str, query: &str) -> Answer {
+    let shard = query::shard(shard)?;
+    let timeout = query::timeout(query, shared.options.max_timeout)?.unwrap_or(STATUS_TIMEOUT);
+    Ok(reply(&shared.cluster.shard(shard, timeout).await?))
+}
+
+pub(super) async fn nodes(shared: &Shared, query: &str) -> Answer {
     query::none(query)?;
-    Ok(reply(&shared.cluster.shard_report(query::shard(shard)?)?))
+    let cluster = &shared.cluster;
+    Ok(reply(&json!({
+        "cluster": **cluster.name(),
+        "node": **cluster.node(),
+        "nodes": cluster.nodes().await?,
+    })))
+}
+
+/// Has a node drain, take no shards, or take some again. The reply says how the nodes are then.
+pub(super) async fn order(shared: &Shared, node: &str, command: Command, query: &str) -> Answer {
+    let timeout = query::timeout(query, shared.options.max_timeout)?.unwrap_or(ORDER_TIMEOUT);
+    let node = query::node(node)?;
+    shared.cluster.order(&node, command, timeout).await?;
+    let nodes = shared.cluster.nodes().await?;
+    let view = nodes.iter().find(|view| *view.node == *node);
+    Ok(reply(&json!({"node": node, "accepted": true, "now": view})))
+}
+
+/// Moves a shard to a node, where it stays.
+pub(super) async fn move_shard(shared: &Shared, shard: &str, query: &str) -> Answer {
+    let shard = query::shard(shard)?;
+    let (to, timeout) = query::to(query, shared.options.max_timeout)?;
+    let timeout = timeout.unwrap_or(ORDER_TIMEOUT);
+    shared.cluster.move_shard(shard, &to, timeout).await?;
+    Ok(reply(&json!({"shard": shard, "to": to, "accepted": true})))
 }
 
 pub(super) async fn restart(shared: &Shared, shard: &str, query: &str) -> Answer {
@@ -176,15 +209,14 @@ pub(super) async fn restart(shared: &Shared, shard: &str, query: &str) -> Answer
         );
         Err(CallError::host(CallErrorKind::Timeout, detail).at(shard))
     })?;
-    Ok(reply(&shared.cluster.shard_report(shard)?))
+    Ok(reply(&shared.cluster.shard(shard, STATUS_TIMEOUT).await?))
 }
 
-pub(super) fn durable_seq(shared: &Shared, shard: &str, query: &str) -> Answer {
+pub(super) async fn durable_seq(shared: &Shared, shard: &str, query: &str) -> Answer {
     query::none(query)?;
     let shard = query::shard(shard)?;
-    Ok(reply(
-        &json!({"shard": shard, "durable_seq": shared.cluster.durable_seq(shard)?}),
-    ))
+    let seq = shared.cluster.durable_seq(shard).await?;
+    Ok(reply(&json!({"shard": shard, "durable_seq": seq})))
 }
 
 pub(super) async fn durable(shared: &Shared, shard: &str, query: &str) -> Answer {
@@ -193,15 +225,17 @@ pub(super) async fn durable(shared: &Shared, shard: &str, query: &str) -> Answer
     let timeout = timeout.unwrap_or(shared.options.timeout);
     let waited =
         tokio::time::timeout(timeout, shared.cluster.notify_when_durable(shard, seq)).await;
-    waited.unwrap_or_else(|_| {
-        let now = shared
-            .cluster
-            .durable_seq(shard)
-            .map(|seq| format!("; {seq} is"))
-            .unwrap_or_default();
-        let detail = format!("seq {seq} was not durable within {}{now}", Span(timeout));
-        Err(CallError::host(CallErrorKind::Timeout, detail).at(shard))
-    })?;
+    match waited {
+        Ok(waited) => waited?,
+        Err(_) => {
+            let now = shared.cluster.durable_seq(shard).await;
+            let now = now.map(|seq| format!("; {seq} is")).unwrap_or_default();
+            let detail = format!("seq {seq} was not durable within {}{now}", Span(timeout));
+            return Err(CallError::host(CallErrorKind::Timeout, detail)
+                .at(shard)
+                .into());
+        }
+    }
     Ok(reply(&json!({"shard": shard, "seq": seq, "durable": true})))
 }
 

@@ -64,6 +64,9 @@ impl From<CallErrorKind> for Outcome {
             CallErrorKind::Unknown => Self::Unknown,
             CallErrorKind::Invalid
             | CallErrorKind::Unassigned
+            | CallErrorKind::NotOwner
+            | CallErrorKind::Unreachable
+            | CallErrorKind::Refused
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
             | CallErrorKind::NoRoom

@@ -48,7 +48,7 @@ async fn the_first_creates_and_the_others_agree() {
             created.hash.as_str(),
             created.counter
         ),
-        (1, 64, "xxh64", 1)
+        (2, 64, "xxh64", 1)
     );
     let found = ensure(&store, "app", &wanted(64, Some("u64-add")))
         .await
@@ -175,8 +175,8 @@ async fn hostile_records_are_errors() {
             "by \"sha512\"",
         ),
         (
-            "{\"version\":2,\"anything\":[1]}".to_owned(),
-            "format version 2; this build reads up to 1",
+            "{\"version\":3,\"anything\":[1]}".to_owned(),
+            "format version 3; this build reads up to 2",
         ),
         (
             "{\"version\":18446744073709551615}".to_owned(),
@@ -185,6 +185,10 @@ async fn hostile_records_are_errors() {
         (
             format!("{{{valid}}}{}", " ".repeat(70_000)),
             "more than the limit of 65536",
+        ),
+        (
+            format!("{{{valid},\"secret\":\"5ecre7\"}}"),
+            "not 64 hex digits",
         ),
         ("[".repeat(60_000), "not a valid cluster record"),
     ] {
@@ -197,15 +201,37 @@ async fn hostile_records_are_errors() {
         let shown: String = body.chars().take(100).collect();
         assert!(error.contains(text), "{shown}: {error:?} lacks {text:?}");
     }
+}
+
+#[tokio::test]
+async fn an_older_record_gets_one_secret_whoever_is_first() {
     let store = memory();
-    put(&store, format!("{{{valid}}}")).await;
+    let old =
+        r#"{"version":1,"shards":4,"hash":"xxh64","created_at_ms":7,"counter":1,"nonce":"n"}"#;
+    put(&store, old).await;
     assert_eq!(
-        ensure(&store, "app", &wanted(4, None))
+        read(&store, "app")
             .await
-            .expect("valid")
-            .nonce,
-        "n"
+            .expect("read")
+            .expect("there")
+            .secret,
+        None
     );
+    let wanted = wanted(4, None);
+    let all = futures::future::join_all((0..16).map(|_| ensure(&store, "app", &wanted))).await;
+    let all: Vec<_> = all.into_iter().map(|record| record.expect("one")).collect();
+    assert!(
+        all.iter()
+            .all(|record| *record == all[0] && record.secret.is_some()),
+        "{all:?}"
+    );
+    let record = &all[0];
+    assert_eq!(
+        (record.version, record.created_at_ms, record.counter),
+        (2, 7, 2)
+    );
+    let secret = serde_json::to_string(record.secret.as_ref().expect("a secret")).expect("json");
+    assert!(!format!("{record:?}").contains(secret.trim_matches('"')));
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +265,7 @@ async fn a_request_that_never_arrived_is_sent_again_and_bounded() {
         .expect_err("never arrives")
         .to_string();
     assert!(
-        error.contains("cannot create app/_quarry/cluster.json (memory:)"),
+        error.contains("cannot write app/_quarry/cluster.json (memory:)"),
         "{error}"
     );
     assert_eq!(faults.calls(Op::Put), 3);

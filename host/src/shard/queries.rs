@@ -132,6 +132,9 @@ impl QueryPool {
         if let Some(error) = expired(&request) {
             return Err(error);
         }
+        if self.context.gate.deadline().passed() {
+            return Err(CallError::lease_ran_out(self.context.shard));
+        }
         let (module, context, version, idle) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             (
@@ -192,6 +195,10 @@ impl QueryPool {
             let durable = tokio::time::timeout_at(deadline, db.gate().durable(seq)).await;
             // A query changes nothing, so it is always safe to make it again.
             durable.map_err(|_| late())?.map_err(|_| self.ended())?;
+        }
+        // Another node may have acknowledged writes since that this one does not see.
+        if self.context.gate.deadline().passed() {
+            return Err(CallError::lease_ran_out(self.context.shard));
         }
         outcome
     }

@@ -33,6 +33,8 @@ pub struct Start {
     pub shard: u32,
     /// How many shards there are.
     pub shards: u32,
+    /// The generation of its lease; 0 without leases.
+    pub generation: u64,
     /// Its open database.
     pub db: Arc<ShardDb>,
     /// Its guest.
@@ -58,8 +60,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a shard, and waits until its guest's start was tried once. The shard is then published in its slot, whether its guest runs
-    /// or is tried again.
+    /// Starts a shard, and waits until its guest's start was tried once. Whether its guest runs or is tried again, the shard can then be
+    /// published.
     pub async fn start(start: Start) -> Self {
         let (calls, receive_calls) = mpsc::unbounded_channel();
         let (control, receive_control) = mpsc::channel(16);
@@ -68,13 +70,13 @@ impl Running {
         let gate = start.db.gate().clone();
         let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
         let info = start.module.describe().clone();
-        let flag = Arc::new(ShardFlag::default());
+        let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
         let context = InstanceContext {
             cluster: start.cluster,
             node: start.node,
             shard: start.shard,
             shards: start.shards,
-            generation: 0,
+            generation: start.generation,
             options: start.options,
             db: start.db.clone(),
             gate: gate.clone(),
@@ -133,7 +135,6 @@ impl Running {
         // An error means that the task has ended; whoever waits for its end learns why. A component is bounded by its limits; native
         // logic may hang in its start, and must not keep the node from starting.
         _ = tokio::time::timeout(limits.start_time * 2 + START_GRACE, first).await;
-        start.slot.publish(handle.clone());
         Self {
             shard: start.shard,
             handle,
@@ -141,6 +142,17 @@ impl Running {
             task: Some(task),
             queries,
         }
+    }
+
+    /// Lets calls in.
+    pub fn publish(&self, slot: &Slot) {
+        slot.publish(self.handle.clone());
+    }
+
+    /// The revision that its guest runs.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.handle.revision()
     }
 
     /// Tells the guest that another writer has its database.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
+use quarry_core::route::Local;
 use tokio::sync::watch;
 
 use super::ShardHandle;
@@ -19,7 +20,7 @@ pub struct Slot {
     state: Mutex<State>,
     /// Tells of each change of any slot of the node.
     changed: watch::Sender<u64>,
-    retry: tokio::sync::Notify,
+    local: Mutex<Local>,
     /// The store of the newest opening.
     store: ArcSwapOption<KillSwitch>,
     /// The shard's metrics.
@@ -33,6 +34,8 @@ struct State {
     since_ms: i64,
     last_error: Option<String>,
     writer_epoch: Option<u64>,
+    /// Of the newest opening.
+    generation: u64,
     traps: u64,
     opens: u64,
     /// Whether its first start has been tried, with whatever success.
@@ -50,6 +53,7 @@ impl Slot {
             since_ms: clock::wall_ms(),
             last_error: None,
             writer_epoch: None,
+            generation: 0,
             traps: 0,
             opens: 0,
             attempted: false,
@@ -61,7 +65,7 @@ impl Slot {
             handle: ArcSwapOption::empty(),
             state: Mutex::new(state),
             changed,
-            retry: tokio::sync::Notify::new(),
+            local: Mutex::new(Local::None),
             store: ArcSwapOption::empty(),
             metrics: ShardMetrics::new(cluster, shard),
             calls: CallMetrics::new(cluster, shard),
@@ -74,14 +78,23 @@ impl Slot {
         self.shard
     }
 
-    /// Ends the pause before the next attempt to open it.
-    pub fn retry_now(&self) {
-        self.retry.notify_one();
+    /// What the runner has of it, and until when.
+    #[must_use]
+    pub fn local(&self) -> Local {
+        self.lock_local().clone()
     }
 
-    /// Waits until someone wants the next attempt now.
-    pub async fn retry(&self) {
-        self.retry.notified().await;
+    /// The runner has this of it now.
+    pub fn set_local(&self, to: Local) {
+        let before = std::mem::replace(&mut *self.lock_local(), to.clone());
+        // A deadline that moves on wakes nobody.
+        if std::mem::discriminant(&before) != std::mem::discriminant(&to) {
+            self.changed.send_modify(|version| *version += 1);
+        }
+    }
+
+    fn lock_local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shard, while it is open and its guest was started. A lock-free read.
@@ -131,7 +144,7 @@ impl Slot {
             status: state.state,
             since_ms: state.since_ms,
             last_error: state.last_error.clone(),
-            generation: 0,
+            generation: state.generation,
             writer_epoch: state.writer_epoch,
             revision: handle.as_ref().map(|handle| handle.revision()),
             durable_seq: handle
@@ -141,6 +154,30 @@ impl Slot {
             queued: handle.as_ref().map_or(0, |handle| handle.queued()),
             traps: state.traps,
             opens: state.opens,
+            why: None,
+            pinned: false,
+        }
+    }
+
+    /// What is known of a shard that is not here, and of which nothing is known.
+    #[must_use]
+    pub fn blank(&self, status: ShardState) -> ShardReport {
+        ShardReport {
+            shard: self.shard,
+            node: None,
+            status,
+            since_ms: clock::wall_ms(),
+            last_error: None,
+            generation: 0,
+            writer_epoch: None,
+            revision: None,
+            durable_seq: None,
+            applied_seq: None,
+            queued: 0,
+            traps: 0,
+            opens: 0,
+            why: None,
+            pinned: false,
         }
     }
 
@@ -188,10 +225,11 @@ impl Slot {
     }
 
     /// Its database is open.
-    pub fn opened(&self, writer_epoch: u64, store: KillSwitch) {
+    pub fn opened(&self, writer_epoch: u64, generation: u64, store: KillSwitch) {
         self.store.store(Some(Arc::new(store)));
         self.change(|state| {
             state.writer_epoch = Some(writer_epoch);
+            state.generation = generation;
             state.opens += 1;
             state.live = true;
         });

@@ -164,6 +164,10 @@ impl Shard {
             _ = answer.send(Err(error));
             return;
         }
+        if self.gate.deadline().passed() {
+            _ = answer.send(Err(CallError::lease_ran_out(self.shard)));
+            return;
+        }
         let instance = match &mut self.guest {
             Guest::Running(instance) => instance,
             Guest::Quarantined(reason) => {
@@ -208,7 +212,7 @@ impl Shard {
             }
             Err(Failure::NoRoom(why)) => Err(CallError::no_room(why)),
         };
-        if (applied && !self.gate.is_over()) || self.gate.is_open(seq) {
+        if (applied && self.gate.may_answer()) || self.gate.is_open(seq) {
             answer.send(outcome);
             return;
         }

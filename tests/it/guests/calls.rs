@@ -178,7 +178,7 @@ async fn a_reply_leaves_early_only_when_asked_to() {
         .await
         .expect("at once");
     assert!(callers_wish.seq > guests_wish.seq);
-    assert!(cluster.durable_seq(0).expect("open") < guests_wish.seq);
+    assert!(cluster.durable_seq(0).await.expect("open") < guests_wish.seq);
     let durable = CallOptions {
         durability: Some(Durability::Durable),
         ..CallOptions::default()
@@ -201,7 +201,7 @@ async fn a_reply_leaves_early_only_when_asked_to() {
     for (call, ok) in held_back.into_iter().zip([true, true, false, true]) {
         assert_eq!(within(call).await.expect("join").is_ok(), ok);
     }
-    assert!(cluster.durable_seq(0).expect("open") >= last.seq);
+    assert!(cluster.durable_seq(0).await.expect("open") >= last.seq);
     cluster.stop().await;
 }
 

@@ -93,10 +93,10 @@ fn bad_files_name_the_key_the_line_and_what_is_expected() {
             &["true, \"background\" or false"],
         ),
         (
-            "strategy = \"lease\"",
+            "strategy = \"raft\"",
             "strategy",
             1,
-            &["\"lease\" is not one of local"],
+            &["\"raft\" is not one of local, static, lease"],
         ),
         ("node = \"a b\"", "node", 1, &["\"a b\" is not a name"]),
         ("path = \"/abs\"", "path", 1, &["not a path in the store"]),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::bindings::shard::{Host, ShardStatus};
 use super::state::State;
-use crate::clock;
 use crate::guest::ShardStatus as Status;
 
 impl Host for State {
@@ -53,11 +52,7 @@ impl Host for State {
     }
 
     fn owned_for_ms(&mut self) -> u64 {
-        let owned = self
-            .place
-            .status
-            .owned_for(clock::now())
-            .unwrap_or(Duration::MAX);
+        let owned = self.place.status.owned_for().unwrap_or(Duration::MAX);
         u64::try_from(owned.as_millis()).unwrap_or(u64::MAX)
     }
 }

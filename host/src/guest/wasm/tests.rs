@@ -11,6 +11,7 @@ use crate::clock;
 use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::guest::NoRoom;
+use crate::gate::deadline::Deadline;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
 use wat::Wat;
@@ -42,7 +43,10 @@ impl Bench {
             .build()
             .await
             .expect("a database");
-        let gate = Arc::new(Gate::new(db.snapshot().expect("a snapshot")));
+        let gate = Arc::new(Gate::new(
+            db.snapshot().expect("a snapshot"),
+            Arc::new(Deadline::never()),
+        ));
         let shard = Arc::new(ShardDb::new(db, 1, gate.clone(), limits.clone(), None));
         let (notifier, _tags) = Notifier::new(gate.clone(), limits.notifications);
         let context = InstanceContext {

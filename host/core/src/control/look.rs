@@ -1,0 +1,255 @@
+//! Reading nodes and leases, and keeping in mind what was read.
+
+use super::peers::News;
+use super::{Control, Effect, Known, LeaseEvent, Phase, WINDOW, What};
+use crate::lease::op::{LeaseOp, LeaseSeen, Nodes, Owners, Renewal};
+use crate::lease::record::NodeName;
+use crate::placement::Role;
+use crate::rules::Mutation;
+use crate::time::Moment;
+
+/// Every so many looks everything is read, whatever sizes and tags say.
+const WHOLE: u64 = 60;
+/// How often a successor is told of a shard that was freed for it.
+const TELL: u32 = 5;
+
+impl Control {
+    /// Begins a look at nodes and leases when it is due, or when a peer expires.
+    pub(super) fn start_look(&mut self, now: Moment) {
+        let due = self
+            .look
+            .at
+            .min(self.next_expiry().unwrap_or(Moment::NEVER));
+        if self.look.flying.is_some() || now < due {
+            return;
+        }
+        self.looks += 1;
+        self.looked = now;
+        self.whole |= self.looks.is_multiple_of(WHOLE);
+        self.look.at = now + self.timing.interval;
+        let op = LeaseOp::Nodes { all: self.whole };
+        self.look.flying = Some(self.spawn(op, What::Nodes, self.timing.interval));
+    }
+
+    /// When the next peer expires, or the brake of one that has expired is off; a look that began at or after that moment has seen to it.
+    pub(super) fn next_expiry(&self) -> Option<Moment> {
+        let next = self
+            .peers
+            .map
+            .values()
+            .filter(|peer| !peer.is_over())
+            .map(|peer| {
+                let expires = peer.expires(self.timing);
+                peer.brake.map_or(expires, |brake| brake.max(expires))
+            });
+        next.filter(|next| *next > self.looked).min()
+    }
+
+    fn look_failed(&mut self, error: String, now: Moment) {
+        self.look.failures += 1;
+        self.look.at = self.look.at.min(now + self.pace(self.look.failures));
+        self.whole = true;
+        self.emit(LeaseEvent::ReadFailed { error });
+    }
+
+    pub(super) fn nodes_read(&mut self, nodes: Result<Nodes, String>, asked: u64, now: Moment) {
+        self.look.flying = None;
+        let nodes = match nodes {
+            Ok(nodes) => nodes,
+            Err(error) => {
+                self.look_failed(error, now);
+                if self.broken(Mutation::ClaimThoughReadFailed) {
+                    self.assign(now);
+                }
+                return;
+            }
+        };
+        let peers = nodes
+            .nodes
+            .into_iter()
+            .filter(|node| node.name != self.options.name)
+            .collect();
+        let cluster = self.options.cluster.clone();
+        let (changed, news) = self.peers.observe(peers, &cluster, now, asked);
+        self.news_of_peers(news);
+        self.nodes_asked = asked;
+        self.routes_changed = true;
+        let all = self.whole || changed || self.options.renewal == Renewal::Lease;
+        self.look.flying =
+            Some(self.spawn(LeaseOp::Owners { all }, What::Owners, self.timing.interval));
+    }
+
+    fn news_of_peers(&mut self, news: Vec<News>) {
+        for news in news {
+            self.emit(match news {
+                News::Unreadable(node, error) => LeaseEvent::NodeUnreadable { node, error },
+                News::Foreign(node, why) => LeaseEvent::NodeForeign { node, why },
+            });
+        }
+    }
+
+    pub(super) fn owners_read(&mut self, owners: Owners, asked: u64, now: Moment) {
+        self.look.flying = None;
+        for seen in owners.changed {
+            self.learn(seen, asked, now);
+        }
+        if let Some(error) = owners.failed {
+            self.look_failed(error, now);
+            if !self.broken(Mutation::ClaimThoughReadFailed) {
+                return;
+            }
+        } else {
+            self.look.failures = 0;
+            self.whole = false;
+        }
+        if matches!(self.phase, Phase::Member) {
+            self.assign(now);
+            self.tell_again();
+        }
+    }
+
+    /// Reads one lease because a peer told something about it; not too often.
+    pub(super) fn read_one(&mut self, shard: u32, now: Moment) {
+        let again = self.timing.interval / 10;
+        let recent = self
+            .reads
+            .get(&shard)
+            .is_some_and(|last| now < *last + again);
+        let many = self.flying(|what| matches!(what, What::Read(_))) >= WINDOW;
+        let member = matches!(self.phase, Phase::Member);
+        if recent
+            || many
+            || !member
+            || shard >= self.options.shards
+            || self.busy.contains_key(&shard)
+        {
+            return;
+        }
+        self.reads.insert(shard, now);
+        self.spawn(
+            LeaseOp::Read { shard },
+            What::Read(shard),
+            self.timing.interval,
+        );
+    }
+
+    pub(super) fn one_read(
+        &mut self,
+        shard: u32,
+        read: Result<LeaseSeen, String>,
+        asked: u64,
+        now: Moment,
+    ) {
+        let seen = match read {
+            Ok(seen) => seen,
+            Err(error) => return self.emit(LeaseEvent::ReadFailed { error }),
+        };
+        let for_me = seen.record.owner.is_none()
+            && seen.record.successor.as_ref() == Some(&self.options.name)
+            && !seen.vanished();
+        self.learn(seen, asked, now);
+        if for_me && self.role() == Role::Open && !self.holds.contains_key(&shard) {
+            self.wanted.push_front((shard, false));
+        }
+    }
+
+    /// Takes a lease as a read showed it. A read that began before this node's own last write of the lease ended may be older than
+    /// that: then only a higher counter is believed.
+    pub(super) fn learn(&mut self, seen: LeaseSeen, asked: u64, now: Moment) {
+        let shard = seen.record.shard;
+        let Some(known) = self.known.get(shard as usize) else {
+            return;
+        };
+        let flight = self.busy.get(&shard).and_then(|id| self.flights.get(id));
+        let writing = flight.is_some_and(|flight| !matches!(flight.what, What::Read(_)));
+        let doubtful = writing
+            || self
+                .written
+                .get(&shard)
+                .is_some_and(|written| asked <= *written);
+        let newer = known.as_ref().is_some_and(|known| {
+            let (old, new) = (&known.seen, &seen);
+            !old.vanished() && !new.vanished() && new.record.counter > old.record.counter
+        });
+        if doubtful && !newer {
+            return;
+        }
+        self.note(seen, now);
+        if !writing {
+            self.compare(shard, now);
+        }
+    }
+
+    /// Keeps a lease in mind.
+    pub(super) fn note(&mut self, seen: LeaseSeen, now: Moment) {
+        let shard = seen.record.shard;
+        let highest = self.highest.entry(shard).or_default();
+        *highest = (*highest).max(seen.record.generation);
+        let Some(slot) = self.known.get_mut(shard as usize) else {
+            return;
+        };
+        let same = slot
+            .as_ref()
+            .is_some_and(|known| match (&known.seen.tag, &seen.tag) {
+                (Some(old), Some(new)) => old.same(new),
+                (None, None) => true,
+                _ => false,
+            });
+        let before = slot.take();
+        let vanished = seen.vanished()
+            && before.as_ref().map_or(seen.corrupt.is_some(), |known| {
+                !same && !known.seen.vanished()
+            });
+        let why = seen
+            .corrupt
+            .as_ref()
+            .map_or("it is missing".into(), ToString::to_string);
+        *slot = Some(match before {
+            Some(known) if same => Known { seen, ..known },
+            before => Known {
+                seen,
+                since: now,
+                event: self.events,
+                opened: false,
+                not_before: before.map_or(now, |known| known.not_before),
+            },
+        });
+        self.routes_changed = true;
+        if vanished {
+            self.emit(LeaseEvent::LeaseVanished { shard, why });
+        }
+    }
+
+    fn tell_again(&mut self) {
+        let mut told = std::mem::take(&mut self.told);
+        told.retain(|shard, (successor, times)| {
+            let known = self.known.get(*shard as usize).and_then(Option::as_ref);
+            let waits = known.is_some_and(|known| {
+                let record = &known.seen.record;
+                record.owner.is_none() && record.successor.as_ref() == Some(successor)
+            });
+            if waits {
+                *times += 1;
+                self.notify(successor.clone(), *shard);
+            }
+            waits && *times < TELL
+        });
+        self.told = told;
+    }
+
+    pub(super) fn notify(&mut self, peer: NodeName, shard: u32) {
+        let record = self
+            .peers
+            .map
+            .get(&peer)
+            .and_then(|peer| peer.record.as_ref());
+        let address = record
+            .map(|record| record.info.advertise.clone())
+            .unwrap_or_default();
+        self.effects.push(Effect::Notify {
+            peer,
+            address,
+            shard,
+        });
+    }
+}

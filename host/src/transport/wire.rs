@@ -1,0 +1,346 @@
+//! Bodies of internal requests and replies: a head in JSON, behind its length, then bytes as they are.
+//!
+//! ```text
+//! call:   length of the head (4 bytes, big-endian) | head | routing key | payload
+//! reply:  length of the head (4 bytes, big-endian) | head | payload
+//! ```
+//!
+//! Whoever sends them is of the cluster, but may be of another version, or broken: every length is checked.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::body::{Body, Frame, SizeHint};
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, Forward, NotOwner, Run};
+use crate::call::{CallError, CallErrorKind, CallReply, Durability, Read};
+use crate::clock;
+use crate::guest::{METHOD_MAX_BYTES, Request};
+
+/// Bytes of a head, at most: all headers for the guest, or an error's text.
+pub(super) const HEAD_MAX_BYTES: usize = 2 << 20;
+/// A body that is not larger goes out in one piece.
+const ONE_PIECE: usize = 16 << 10;
+
+/// A body that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Malformed(String);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct CallHead {
+    shard: u32,
+    generation: u64,
+    run: RunWord,
+    method: String,
+    /// Bytes of the routing key, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<(String, String)>,
+    left_us: u64,
+    wait_us: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RunWord {
+    Call,
+    CallDurable,
+    CallApplied,
+    QueryApplied,
+    QueryDurable,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ReplyHead {
+    Reply {
+        shard: u32,
+        seq: u64,
+        revision: u64,
+        node: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content_type: Option<String>,
+    },
+    Error(WireError),
+    NotOwner(NotOwner),
+}
+
+/// A [`CallError`] on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireError {
+    kind: String,
+    code: String,
+    message: String,
+    #[serde(default)]
+    retryable: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shard: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revision: Option<u64>,
+}
+
+impl From<CallError> for WireError {
+    fn from(error: CallError) -> Self {
+        Self {
+            kind: error.kind.code().into(),
+            code: error.code,
+            message: error.message,
+            retryable: error.retryable,
+            shard: error.shard,
+            seq: error.seq,
+            revision: error.revision,
+        }
+    }
+}
+
+impl From<WireError> for CallError {
+    fn from(error: WireError) -> Self {
+        // A kind of a newer version: nobody here knows what it means for the call.
+        let kind = CallErrorKind::of_code(&error.kind).unwrap_or(CallErrorKind::Unknown);
+        Self {
+            kind,
+            code: error.code,
+            message: error.message,
+            retryable: error.retryable,
+            shard: error.shard,
+            seq: error.seq,
+            revision: error.revision,
+        }
+    }
+}
+
+impl From<Run> for RunWord {
+    fn from(run: Run) -> Self {
+        match run {
+            Run::Call(None) => Self::Call,
+            Run::Call(Some(Durability::Durable)) => Self::CallDurable,
+            Run::Call(Some(Durability::Applied)) => Self::CallApplied,
+            Run::Query(Read::Applied) => Self::QueryApplied,
+            Run::Query(Read::Durable) => Self::QueryDurable,
+        }
+    }
+}
+
+impl From<RunWord> for Run {
+    fn from(word: RunWord) -> Self {
+        match word {
+            RunWord::Call => Self::Call(None),
+            RunWord::CallDurable => Self::Call(Some(Durability::Durable)),
+            RunWord::CallApplied => Self::Call(Some(Durability::Applied)),
+            RunWord::QueryApplied => Self::Query(Read::Applied),
+            RunWord::QueryDurable => Self::Query(Read::Durable),
+        }
+    }
+}
+
+/// A request on its way to the owner.
+pub(super) fn encode_call(forward: Forward) -> Pieces {
+    let left = forward
+        .request
+        .deadline
+        .saturating_duration_since(clock::now());
+    let Forward {
+        shard,
+        generation,
+        run,
+        request,
+        wait,
+    } = forward;
+    let head = CallHead {
+        shard,
+        generation,
+        run: run.into(),
+        method: request.method,
+        key: request
+            .key
+            .as_ref()
+            .map(|key| u32::try_from(key.len()).unwrap_or(u32::MAX)),
+        headers: request.headers,
+        left_us: micros(left),
+        wait_us: micros(wait),
+    };
+    Pieces::new(
+        &head,
+        request.key.as_deref().unwrap_or(&[]),
+        request.payload,
+    )
+}
+
+/// A request as the owner reads it. Whoever sent it cannot make it wait for longer than `most`.
+pub(super) fn decode_call(body: Bytes, most: Duration) -> Result<Forward, Malformed> {
+    let (head, mut rest): (CallHead, Bytes) = split(body)?;
+    let key = match head.key {
+        None => None,
+        Some(length) => {
+            let length = length as usize;
+            if length > rest.len() {
+                return Err(Malformed(format!(
+                    "the key has {length} bytes, and {} are left of the body",
+                    rest.len()
+                )));
+            }
+            Some(rest.split_to(length))
+        }
+    };
+    if head.method.is_empty() || head.method.len() > METHOD_MAX_BYTES {
+        return Err(Malformed(format!(
+            "the method has {} bytes; valid are 1 to {METHOD_MAX_BYTES}",
+            head.method.len()
+        )));
+    }
+    let left = Duration::from_micros(head.left_us).min(most);
+    Ok(Forward {
+        shard: head.shard,
+        generation: head.generation,
+        run: head.run.into(),
+        request: Request {
+            method: head.method,
+            key,
+            payload: rest,
+            headers: head.headers,
+            deadline: clock::now() + left,
+        },
+        wait: Duration::from_micros(head.wait_us).min(left),
+    })
+}
+
+/// What came of a request, on its way back.
+pub(super) fn encode_answer(answer: Result<Answer, NotOwner>) -> Pieces {
+    let (head, payload) = match answer {
+        Ok(Ok(reply)) => {
+            let head = ReplyHead::Reply {
+                shard: reply.shard,
+                seq: reply.seq,
+                revision: reply.revision,
+                node: reply.node.as_ref().into(),
+                content_type: reply.content_type,
+            };
+            (head, reply.payload)
+        }
+        Ok(Err(error)) => (ReplyHead::Error(error.into()), Bytes::new()),
+        Err(refused) => (ReplyHead::NotOwner(refused), Bytes::new()),
+    };
+    Pieces::new(&head, &[], payload)
+}
+
+/// What came of a request, as its sender reads it.
+pub(super) fn decode_answer(body: Bytes) -> Result<Result<Answer, NotOwner>, Malformed> {
+    let (head, payload): (ReplyHead, Bytes) = split(body)?;
+    Ok(match head {
+        ReplyHead::Reply {
+            shard,
+            seq,
+            revision,
+            node,
+            content_type,
+        } => Ok(Ok(CallReply {
+            payload,
+            content_type,
+            shard,
+            seq,
+            revision,
+            node: node.into(),
+        })),
+        ReplyHead::Error(error) => Ok(Err(error.into())),
+        ReplyHead::NotOwner(refused) => Err(refused),
+    })
+}
+
+fn split<H: for<'h> Deserialize<'h>>(mut body: Bytes) -> Result<(H, Bytes), Malformed> {
+    let short = |body: &Bytes| Malformed(format!("a body of {} bytes has no head", body.len()));
+    let length = body.first_chunk::<4>().ok_or_else(|| short(&body))?;
+    let length = u32::from_be_bytes(*length) as usize;
+    if length > HEAD_MAX_BYTES || length > body.len() - 4 {
+        return Err(Malformed(format!(
+            "the head has {length} bytes, in a body of {}; at most {HEAD_MAX_BYTES} are allowed",
+            body.len()
+        )));
+    }
+    let mut head = body.split_off(4);
+    let rest = head.split_off(length);
+    let head = serde_json::from_slice(&head)
+        .map_err(|error| Malformed(format!("the head cannot be read: {error}")))?;
+    Ok((head, rest))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A body in at most two pieces: what is large is not copied.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pieces {
+    first: Bytes,
+    second: Bytes,
+}
+
+impl Pieces {
+    /// A body without a head.
+    pub(super) fn plain(bytes: impl Into<Bytes>) -> Self {
+        Self {
+            first: bytes.into(),
+            second: Bytes::new(),
+        }
+    }
+
+    fn new(head: &impl Serialize, key: &[u8], payload: Bytes) -> Self {
+        let mut first = BytesMut::with_capacity(256 + key.len() + payload.len().min(ONE_PIECE));
+        first.put_u32(0);
+        let mut writer = first.writer();
+        // Into memory, of a type whose every value has a JSON form.
+        serde_json::to_writer(&mut writer, head).expect("a head has a JSON form");
+        let mut first = writer.into_inner();
+        let length = u32::try_from(first.len() - 4).unwrap_or(u32::MAX);
+        first[..4].copy_from_slice(&length.to_be_bytes());
+        first.extend_from_slice(key);
+        if first.len() + payload.len() <= ONE_PIECE {
+            first.extend_from_slice(&payload);
+            return Self::plain(first.freeze());
+        }
+        Self {
+            first: first.freeze(),
+            second: payload,
+        }
+    }
+
+    /// Bytes of it.
+    pub(super) fn len(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        let piece = if this.first.is_empty() {
+            std::mem::take(&mut this.second)
+        } else {
+            std::mem::take(&mut this.first)
+        };
+        Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use super::*;
+use crate::guest::{GuestError, Trap, TrapKind};
+use crate::transport::Destination;
+
+fn bytes(pieces: Pieces) -> Bytes {
+    [pieces.first, pieces.second].concat().into()
+}
+
+fn forward(key: Option<&'static [u8]>, payload: Bytes, run: Run) -> Forward {
+    Forward {
+        shard: 7,
+        generation: 3,
+        run,
+        request: Request {
+            method: "put".into(),
+            key: key.map(Bytes::from_static),
+            payload,
+            headers: vec![("x-user".into(), "größe".into())],
+            deadline: clock::now() + Duration::from_secs(10),
+        },
+        wait: Duration::from_secs(4),
+    }
+}
+
+#[test]
+fn a_call_arrives_as_it_was_sent() {
+    for run in [
+        Run::Call(None),
+        Run::Call(Some(Durability::Durable)),
+        Run::Call(Some(Durability::Applied)),
+        Run::Query(Read::Applied),
+        Run::Query(Read::Durable),
+    ] {
+        for key in [None, Some(&b""[..]), Some(b"k\xff\x00")] {
+            for payload in [0, 5, ONE_PIECE, 1 << 20] {
+                let sent = forward(key, vec![7; payload].into(), run);
+                let got = decode_call(bytes(encode_call(sent.clone())), Duration::from_secs(60))
+                    .expect("a call");
+                assert_eq!((got.shard, got.generation, got.run), (7, 3, run));
+                assert_eq!(got.request.key, sent.request.key);
+                assert_eq!(got.request.payload, sent.request.payload);
+                assert_eq!(got.request.headers, sent.request.headers);
+                assert_eq!(got.wait, sent.wait);
+                let left = got.request.deadline.saturating_duration_since(clock::now());
+                assert!(
+                    left > Duration::from_secs(5) && left <= Duration::from_secs(10),
+                    "{left:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn time_is_cut_to_what_the_owner_allows() {
+    let sent = forward(None, Bytes::new(), Run::Call(None));
+    let got = decode_call(bytes(encode_call(sent)), Duration::from_secs(1)).expect("a call");
+    let left = got.request.deadline.saturating_duration_since(clock::now());
+    assert!(left <= Duration::from_secs(1) && got.wait <= Duration::from_secs(1));
+}
+
+#[test]
+fn an_answer_arrives_as_it_was_given() {
+    let reply = CallReply {
+        payload: Bytes::from_static(b"\x00\xff"),
+        content_type: Some("text/plain".into()),
+        shard: 7,
+        seq: u64::MAX,
+        revision: 2,
+        node: "b".into(),
+    };
+    let guest = GuestError {
+        code: "not-found".into(),
+        message: "gone".into(),
+        retryable: true,
+    };
+    let mut of_guest = CallError::guest(guest).at(7);
+    of_guest.seq = Some(4);
+    let refused = NotOwner {
+        generation: 9,
+        owner: Some(Destination {
+            node: "c".into(),
+            session: "s".into(),
+            address: "c:1".into(),
+        }),
+    };
+    let mut answers = vec![Ok(Ok(reply)), Ok(Err(of_guest)), Err(refused)];
+    for kind in CallErrorKind::ALL {
+        answers.push(Ok(Err(CallError::host(kind, "because").at(3))));
+    }
+    answers.push(Ok(Err(CallError::trap(&Trap::new(
+        TrapKind::CpuTime,
+        "slow",
+    )))));
+    for answer in answers {
+        let got = decode_answer(bytes(encode_answer(answer.clone()))).expect("an answer");
+        assert_eq!(got, answer);
+    }
+}
+
+#[test]
+fn what_is_malformed_is_refused_and_named() {
+    let good = bytes(encode_call(forward(
+        Some(b"key"),
+        Bytes::new(),
+        Run::Call(None),
+    )));
+    let head = |text: &str| {
+        let mut body = BytesMut::new();
+        body.put_u32(u32::try_from(text.len()).expect("short"));
+        body.extend_from_slice(text.as_bytes());
+        body.freeze()
+    };
+    let call = |method: &str, key: u32| {
+        head(&format!(
+            r#"{{"shard":1,"generation":0,"run":"call","method":"{method}","key":{key},"left_us":1,"wait_us":1}}"#
+        ))
+    };
+    let mut huge = BytesMut::from(&good[..]);
+    huge[..4].copy_from_slice(&u32::MAX.to_be_bytes());
+    for (body, part) in [
+        (Bytes::new(), "0 bytes has no head"),
+        (good.slice(..3), "3 bytes has no head"),
+        (good.slice(..20), "in a body of 20"),
+        (huge.freeze(), "4294967295 bytes"),
+        (head("[]"), "cannot be read"),
+        (head(r#"{"shard":-1}"#), "cannot be read"),
+        (call("m", 1), "the key has 1 bytes, and 0 are left"),
+        (call("", 0), "the method has 0 bytes"),
+        (call(&"m".repeat(129), 0), "the method has 129 bytes"),
+    ] {
+        let error = decode_call(body.clone(), Duration::from_secs(1))
+            .expect_err(part)
+            .to_string();
+        assert!(error.contains(part), "{error}");
+        assert!(decode_answer(body).is_err());
+    }
+}
+
+#[test]
+fn a_kind_of_a_newer_version_is_taken_as_unknown() {
+    let error = WireError {
+        kind: "of-tomorrow".into(),
+        code: "c".into(),
+        message: "m".into(),
+        retryable: true,
+        shard: None,
+        seq: None,
+        revision: None,
+    };
+    let error = CallError::from(error);
+    assert_eq!(error.kind, CallErrorKind::Unknown);
+    assert!(!error.never_ran());
+}

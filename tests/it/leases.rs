@@ -1,0 +1,471 @@
+//! Several nodes share the shards by leases: who joins, leaves or dies, what an outage does, and what strangers leave in the bucket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quarry::Cluster;
+use quarry::call::CallErrorKind;
+use quarry::cluster::StartError;
+use quarry::config::{Layout, Strategy};
+use quarry::lease::memory::MemoryLeases;
+use quarry::lease::objects::LeaseObjects;
+use quarry::store::faults::{Fault, Op, Rule};
+use quarry_core::control::{Command, CommandError};
+use tokio::time::Instant;
+
+use crate::support::native;
+use crate::support::process::until;
+use crate::support::ring::{Member, Ring, TTL, moved, owner, settled};
+use crate::support::store::within;
+
+const LAYOUTS: [Layout; 2] = [Layout::Session, Layout::Shard];
+
+async fn write(members: &[&Member], shard: u32, value: &str) {
+    let reply = owner(members, shard).call(shard, "put", value).await;
+    reply.expect("put");
+}
+
+async fn read(members: &[&Member], shard: u32) -> String {
+    let reply = owner(members, shard).call(shard, "get", "").await;
+    String::from_utf8(reply.expect("get").payload.to_vec()).expect("text")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_join_and_leave_with_the_fewest_moves_and_nothing_is_lost() {
+    for layout in LAYOUTS {
+        let ring = Ring::new(8);
+        let start = async |name| {
+            let mut config = ring.config(name);
+            config.lease.layout = layout;
+            ring.start_with(config).await.expect("a node")
+        };
+        let a = start("a").await;
+        // The start returned once its share was tried, which is everything.
+        assert_eq!(a.serves().len(), 8, "{layout:?}");
+        assert!(a.cluster.ready());
+        for shard in 0..8 {
+            write(&[&a], shard, &format!("of {shard}")).await;
+        }
+        let one = settled(&[&a]).await;
+        let b = start("b").await;
+        let two = settled(&[&a, &b]).await;
+        assert_eq!(moved(&one, &two).len(), 4, "{layout:?}");
+        let c = start("c").await;
+        let three = settled(&[&a, &b, &c]).await;
+        assert_eq!(
+            moved(&two, &three).len(),
+            2,
+            "{layout:?}: {two:?} {three:?}"
+        );
+        for shard in 0..8 {
+            assert_eq!(read(&[&a, &b, &c], shard).await, format!("of {shard}"));
+            let report = owner(&[&a, &b, &c], shard)
+                .cluster
+                .shard_report(shard)
+                .expect("a report");
+            assert!(report.generation > 0, "{report:?}");
+        }
+        // Who leaves hands its shards over; nobody waits for a lease to expire.
+        let held = b.serves();
+        b.cluster.stop().await;
+        for shard in &held {
+            let lease = ring.get(&format!("leases/{shard:03}.json")).await;
+            assert_ne!(lease["owner"]["name"], "b", "{lease}");
+        }
+        assert_eq!(ring.get("nodes/b.json").await["state"], "left");
+        let after = settled(&[&a, &c]).await;
+        let moves = moved(&three, &after);
+        assert_eq!(moves, held.into_iter().collect(), "{layout:?}");
+        for shard in 0..8 {
+            assert_eq!(read(&[&a, &c], shard).await, format!("of {shard}"));
+        }
+        a.cluster.stop().await;
+        let last = settled(&[&c]).await;
+        assert_eq!(last.len(), 8);
+        c.cluster.stop().await;
+        assert_eq!(ring.get("leases/000.json").await["state"], "free");
+        // All over again, from what lies there.
+        let d = start("d").await;
+        assert_eq!(read(&[&d], 3).await, "of 3");
+        d.cluster.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shards_of_a_node_that_dies_are_taken_over() {
+    for layout in LAYOUTS {
+        let ring = Ring::new(6);
+        let start = async |name| {
+            let mut config = ring.config(name);
+            config.lease.layout = layout;
+            ring.start_with(config).await.expect("a node")
+        };
+        let (a, b) = (start("a").await, start("b").await);
+        let before = settled(&[&a, &b]).await;
+        for shard in 0..6 {
+            write(&[&a, &b], shard, &format!("of {shard}")).await;
+        }
+        let held = a.serves();
+        let generations: Vec<u64> = held
+            .iter()
+            .map(|shard| a.cluster.shard_report(*shard).expect("a report").generation)
+            .collect();
+        // It reaches nothing any more, and is not told to stop.
+        a.faults.add(Rule::new(Fault::FailBefore));
+        let after = settled(&[&b]).await;
+        assert_eq!(moved(&before, &after), held.iter().copied().collect());
+        assert!(a.serves().is_empty(), "it stopped before anybody took over");
+        for shard in 0..6 {
+            assert_eq!(read(&[&b], shard).await, format!("of {shard}"));
+        }
+        for (shard, generation) in held.iter().zip(generations) {
+            let report = b.cluster.shard_report(*shard).expect("a report");
+            assert!(report.generation > generation, "{layout:?}: {report:?}");
+        }
+        // It comes back, as a new session that inherits nothing, and gets its share.
+        a.faults.clear();
+        let again = settled(&[&a, &b]).await;
+        assert!(moved(&after, &again).len() <= 3, "{layout:?}");
+        for shard in 0..6 {
+            assert_eq!(read(&[&a, &b], shard).await, format!("of {shard}"));
+        }
+        a.cluster.stop().await;
+        b.cluster.stop().await;
+    }
+}
+
+/// Promise P3: a node that cannot renew answers nothing past its deadline, though its databases still work.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_cannot_renew_stops_answering_before_anybody_takes_over() {
+    let ring = Ring::new(2);
+    let a = ring.start("a").await;
+    write(&[&a], 0, "kept").await;
+    // Only its leases: data goes on as ever.
+    a.faults.add(Rule::new(Fault::Hang).path("_quarry/"));
+    let began = Instant::now();
+    let refused = loop {
+        match a.call(0, "get", "").await {
+            Ok(_) => assert!(began.elapsed() < TTL * 3, "it goes on and on"),
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(
+            refused.kind,
+            CallErrorKind::Unassigned | CallErrorKind::NotOwner | CallErrorKind::Unknown
+        ),
+        "{refused}"
+    );
+    assert!(a.query(0, "get").await.is_err());
+    until("every shard is closed", || {
+        a.serves().is_empty().then_some(())
+    })
+    .await;
+    let b = ring.start("b").await;
+    settled(&[&b]).await;
+    assert_eq!(read(&[&b], 0).await, "kept");
+    assert!(a.call(0, "put", "late").await.is_err());
+    assert_eq!(read(&[&b], 0).await, "kept");
+    a.faults.clear();
+    settled(&[&a, &b]).await;
+    a.cluster.stop().await;
+    b.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_store_stops_all_and_ends_by_itself() {
+    let ring = Ring::new(4);
+    let (a, b) = (ring.start("a").await, ring.start("b").await);
+    settled(&[&a, &b]).await;
+    for shard in 0..4 {
+        write(&[&a, &b], shard, &format!("of {shard}")).await;
+    }
+    for member in [&a, &b] {
+        member.faults.add(Rule::new(Fault::FailBefore));
+    }
+    until("both nodes stopped their shards", || {
+        (a.serves().is_empty() && b.serves().is_empty()).then_some(())
+    })
+    .await;
+    assert!(a.call(0, "get", "").await.is_err());
+    for member in [&a, &b] {
+        member.faults.clear();
+    }
+    settled(&[&a, &b]).await;
+    for shard in 0..4 {
+        assert_eq!(read(&[&a, &b], shard).await, format!("of {shard}"));
+    }
+    a.cluster.stop().await;
+    b.cluster.stop().await;
+}
+
+/// A short outage is no reason to stop anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_fails_once_is_made_again_in_time() {
+    let ring = Ring::new(4);
+    let a = ring.start("a").await;
+    let opens = |member: &Member| -> u64 {
+        let reports = (0..4).map(|shard| member.cluster.shard_report(shard).expect("a report"));
+        reports.map(|report| report.opens).sum()
+    };
+    for _ in 0..3 {
+        let puts = a.faults.calls(Op::Put);
+        a.faults.add(
+            Rule::new(Fault::FailBefore)
+                .on(Op::Put)
+                .path("nodes/")
+                .times(1),
+        );
+        a.faults.add(
+            Rule::new(Fault::FailAfter)
+                .on(Op::Put)
+                .path("nodes/")
+                .times(1),
+        );
+        until("it has renewed again", || {
+            (a.faults.calls(Op::Put) > puts + 4).then_some(())
+        })
+        .await;
+    }
+    assert_eq!((opens(&a), a.serves().len()), (4, 4));
+    a.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_that_are_deleted_or_overwritten_are_repaired() {
+    for layout in LAYOUTS {
+        let ring = Ring::new(4);
+        let start = async |name| {
+            let mut config = ring.config(name);
+            config.lease.layout = layout;
+            ring.start_with(config).await.expect("a node")
+        };
+        let (a, b) = (start("a").await, start("b").await);
+        settled(&[&a, &b]).await;
+        for shard in 0..4 {
+            write(&[&a, &b], shard, &format!("of {shard}")).await;
+        }
+        ring.put("leases/000.json", Some("")).await;
+        ring.put("leases/001.json", Some(&"[".repeat(100_000)))
+            .await;
+        ring.put("leases/002.json", None).await;
+        ring.put("leases/003.json", Some("{\"version\":9}")).await;
+        ring.put("nodes/a.json", None).await;
+        ring.put("nodes/b.json", Some("garbage")).await;
+        ring.put("nodes/..%2Fx.json", Some("garbage")).await;
+        until("leases and nodes are whole again", || {
+            let whole = async {
+                for name in ["a", "b"] {
+                    let node = ring.try_get(&format!("nodes/{name}.json")).await?;
+                    (node["state"] == "live").then_some(())?;
+                }
+                for shard in 0..4 {
+                    let lease = ring.try_get(&format!("leases/{shard:03}.json")).await?;
+                    (lease["state"] == "owned").then_some(())?;
+                }
+                Some(())
+            };
+            futures::executor::block_on(whole)
+        })
+        .await;
+        settled(&[&a, &b]).await;
+        for shard in 0..4 {
+            assert_eq!(
+                read(&[&a, &b], shard).await,
+                format!("of {shard}"),
+                "{layout:?}"
+            );
+        }
+        a.cluster.stop().await;
+        b.cluster.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_cannot_have_one_name() {
+    let ring = Ring::new(2);
+    let mut config = ring.config("a");
+    config.internal.advertise = Some("10.0.0.5:7071".into());
+    let first = ring.start_with(config).await.expect("a node");
+    let refused = ring
+        .start_with(ring.config("a"))
+        .await
+        .err()
+        .expect("refused");
+    assert!(
+        matches!(&refused, StartError::NameTaken { address, .. } if address == "10.0.0.5:7071"),
+        "{refused}"
+    );
+    let text = refused.to_string();
+    assert!(
+        text.contains("\"a\"") && text.contains("10.0.0.5:7071"),
+        "{text}"
+    );
+    settled(&[&first]).await;
+    first.call(0, "put", "still here").await.expect("put");
+    first.cluster.stop().await;
+    // Its name is free then.
+    let second = ring.start("a").await;
+    second.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_another_shape_are_refused() {
+    let ring = Ring::new(2);
+    let a = ring.start("a").await;
+    let mut config = ring.config("b");
+    config.shards = 3;
+    let refused = ring
+        .start_with(config)
+        .await
+        .err()
+        .expect("refused")
+        .to_string();
+    assert!(
+        refused.contains("has 2 shards") && refused.contains("configured with 3"),
+        "{refused}"
+    );
+    let mut config = ring.config("b");
+    config.lease.interval = Some(Duration::from_secs(1));
+    let refused = ring
+        .start_with(config)
+        .await
+        .err()
+        .expect("refused")
+        .to_string();
+    assert!(refused.contains("lease.interval"), "{refused}");
+    settled(&[&a]).await;
+    a.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_moves_shards_and_empties_nodes() {
+    let ring = Ring::new(4);
+    let (a, b) = (ring.start("a").await, ring.start("b").await);
+    settled(&[&a, &b]).await;
+    let shard = a.serves()[0];
+    write(&[&a], shard, "moved").await;
+    let leases = a.cluster.leases();
+    let to = |name: &str| name.parse().expect("a name");
+    within(leases.command(Command::Move { shard, to: to("b") }))
+        .await
+        .expect("a move");
+    until("the shard has moved", || {
+        b.serves().contains(&shard).then_some(())
+    })
+    .await;
+    assert_eq!(read(&[&b], shard).await, "moved");
+    let refused = leases
+        .command(Command::Move { shard, to: to("b") })
+        .await
+        .expect_err("not its own");
+    assert!(refused.to_string().contains("by b"), "{refused}");
+    let held = a.serves()[0];
+    let refused = leases
+        .command(Command::Move {
+            shard: held,
+            to: to("nobody"),
+        })
+        .await
+        .expect_err("nobody");
+    assert!(
+        matches!(
+            &refused,
+            quarry::lease::handle::AskError::Refused(CommandError::NoTarget { .. })
+        ),
+        "{refused}"
+    );
+    within(leases.command(Command::Drain)).await.expect("drain");
+    settled(&[&b]).await;
+    assert!(a.serves().is_empty());
+    let nodes = b.cluster.leases().nodes().await.expect("nodes");
+    assert_eq!(nodes.len(), 2, "who drains stays: {nodes:?}");
+    within(leases.command(Command::Uncordon))
+        .await
+        .expect("uncordon");
+    settled(&[&a, &b]).await;
+    a.cluster.stop().await;
+    b.cluster.stop().await;
+    let refused = leases
+        .command(Command::Cordon)
+        .await
+        .expect_err("it has left");
+    assert!(refused.to_string().contains("left"), "{refused}");
+}
+
+/// Leases that lie elsewhere: the data is in the store, and so are the writer epochs.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_may_lie_in_another_place() {
+    let ring = Ring::new(4);
+    let objects = LeaseObjects::new(&ring.store, "", 4, "ring");
+    let world = MemoryLeases::world(4).over(objects);
+    let start = async |name: &str| {
+        let leases = Arc::new(world.another());
+        let cluster = Cluster::builder(Arc::new(ring.config(name)), native::module())
+            .store(ring.store.clone())
+            .leases(leases.clone())
+            .start()
+            .await
+            .expect("a node");
+        let member = Member {
+            name: name.into(),
+            cluster,
+            faults: quarry::store::faults::FaultStore::new(ring.store.objects(), 0).faults(),
+        };
+        (member, leases)
+    };
+    let (a, cut) = start("a").await;
+    let (b, _) = start("b").await;
+    settled(&[&a, &b]).await;
+    write(&[&a, &b], 1, "one").await;
+    cut.partition(true);
+    settled(&[&b]).await;
+    assert_eq!(read(&[&b], 1).await, "one");
+    cut.partition(false);
+    settled(&[&a, &b]).await;
+    a.cluster.stop().await;
+    b.cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_list_opens_its_own_and_knows_the_others() {
+    let ring = Ring::new(4);
+    let config = |name: &str| {
+        let mut config = ring.config(name);
+        config.strategy = Strategy::Static;
+        config.fixed.nodes = vec!["a=127.0.0.1:7071".into(), "b=127.0.0.1:7072".into()];
+        config.fixed.map = [("a", "0-2"), ("b", "3")]
+            .map(|(name, shards)| (name.into(), shards.into()))
+            .into();
+        config
+    };
+    let a = ring.start_with(config("a")).await.expect("a node");
+    let b = ring.start_with(config("b")).await.expect("a node");
+    assert_eq!((a.serves(), b.serves()), (vec![0, 1, 2], vec![3]));
+    let routes = a.cluster.leases().routes();
+    let route = routes.shards[3].as_ref().expect("a route");
+    assert_eq!(route.owner.as_str(), "b");
+    assert_eq!(routes.nodes[&route.owner].address, "127.0.0.1:7072");
+    let refused = a
+        .cluster
+        .leases()
+        .command(Command::Drain)
+        .await
+        .expect_err("no leases");
+    assert!(refused.to_string().contains("static"), "{refused}");
+    a.cluster.stop().await;
+    assert_eq!(b.serves(), [3], "nothing fails over");
+    b.cluster.stop().await;
+    let mut other = config("c");
+    other.node = "c".into();
+    let refused = ring
+        .start_with(other)
+        .await
+        .err()
+        .expect("refused")
+        .to_string();
+    assert!(
+        refused.contains("`node`") && refused.contains("a, b"),
+        "{refused}"
+    );
+}
