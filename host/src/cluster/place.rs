@@ -272,6 +272,7 @@ fn fixed_routes(
             .map(|target| target.map(route))
             .collect(),
         nodes: nodes.into_iter().map(node).collect(),
+        me: Some((me.name.clone(), session)),
     })
 }
 
