@@ -68,7 +68,16 @@ impl Control {
 
     /// Does what is due about each lease that is held.
     pub(super) fn tend(&mut self, now: Moment) {
-        let shards: Vec<u32> = self.holds.keys().copied().collect();
+        let settled = |shard: &u32, hold: &Hold| {
+            let runs = self.runs.get(shard).is_some_and(|run| run.accepted);
+            let renew = self.renewal_due(*shard, hold).is_some_and(|due| now >= due);
+            hold.wish == Wish::Keep && runs && !renew
+        };
+        let due = self
+            .holds
+            .iter()
+            .filter(|(shard, hold)| !settled(shard, hold));
+        let shards: Vec<u32> = due.map(|(shard, _)| *shard).collect();
         for shard in shards {
             self.tend_one(shard, now);
         }

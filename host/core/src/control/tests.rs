@@ -550,7 +550,15 @@ fn any_run_is_safe_and_settles() {
                 .nodes
                 .get(&name(node))
                 .is_some_and(|node| !node.left);
-            match rng.next_u64() % 8 {
+            let shard = u32::try_from(rng.next_u64() % 7).unwrap();
+            let lease = Key::Lease(shard).object_name(7);
+            match rng.next_u64() % 12 {
+                8 => drop(cluster.store.objects.remove(&lease)),
+                9 => drop(cluster.store.objects.insert(lease, b"{".to_vec())),
+                10 => {
+                    let key = Key::Node(name(node)).object_name(7);
+                    cluster.store.objects.insert(key, b"{}".to_vec());
+                }
                 _ if !runs => cluster.start(node),
                 0 => cluster.crash(node),
                 1 => {
@@ -562,6 +570,27 @@ fn any_run_is_safe_and_settles() {
                 4 => cluster.command(node, Command::Drain),
                 5 => cluster.command(node, Command::Uncordon),
                 6 => cluster.command(node, Command::Leave),
+                7 => {
+                    let there = cluster.node(node);
+                    let generation = there
+                        .control
+                        .runs
+                        .get(&shard)
+                        .map_or(0, |run| run.generation);
+                    let reason = if rng.next_u64().is_multiple_of(2) {
+                        DownReason::Crashed
+                    } else {
+                        DownReason::Fenced
+                    };
+                    let error = "test".into();
+                    let down = HostEvent::Down {
+                        shard,
+                        generation,
+                        reason,
+                        error,
+                    };
+                    cluster.down(node, down);
+                }
                 _ => {}
             }
         }
