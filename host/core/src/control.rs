@@ -112,8 +112,8 @@ pub struct Control {
 
     holds: BTreeMap<u32, Hold>,
     runs: BTreeMap<u32, Run>,
-    /// The shards to claim, and whether only if their database was never opened.
-    wanted: VecDeque<(u32, bool)>,
+    /// The shards to claim, and the highest writer epoch that their databases may have for it.
+    wanted: VecDeque<(u32, Option<u64>)>,
     /// Shards that were freed for somebody, and how often that is still told.
     told: BTreeMap<u32, (NodeName, u32)>,
     routes: RouteTable,
