@@ -149,7 +149,7 @@ impl Control {
             && !seen.vanished();
         self.learn(seen, asked, now);
         if for_me && self.role() == Role::Open && !self.holds.contains_key(&shard) {
-            self.wanted.push_front((shard, false));
+            self.wanted.push_front((shard, None));
         }
     }
 
@@ -210,7 +210,7 @@ impl Control {
                 seen,
                 since: now,
                 event: self.events,
-                opened: false,
+                opened: None,
                 not_before: before.map_or(now, |known| known.not_before),
             },
         });

@@ -73,8 +73,8 @@ pub(super) struct Known {
     pub(super) since: Moment,
     /// The event at which it was.
     pub(super) event: u64,
-    /// Its database was opened before, so that a vanished lease may have an owner.
-    pub(super) opened: bool,
+    /// The writer epoch that its database was found to have, so that a vanished lease may have an owner.
+    pub(super) opened: Option<u64>,
     /// A claim or a release of this node failed: not before.
     pub(super) not_before: Moment,
 }

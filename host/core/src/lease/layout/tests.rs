@@ -87,7 +87,7 @@ impl Node {
     }
 
     fn claim(&mut self, store: &mut Store, seen: LeaseSeen) -> Outcome<LeaseSeen, ClaimLost> {
-        match self.run(store, claim(seen, 0, false)) {
+        match self.run(store, claim(seen, 0, None)) {
             OpResult::Claim(outcome) => outcome,
             other => panic!("{other:?}"),
         }
@@ -123,11 +123,11 @@ impl Node {
     }
 }
 
-fn claim(seen: LeaseSeen, above: u64, unopened: bool) -> LeaseOp {
+fn claim(seen: LeaseSeen, above: u64, at_most: Option<u64>) -> LeaseOp {
     LeaseOp::Claim {
         seen,
         above,
-        unopened,
+        at_most,
         ask_epoch: false,
         why: "test".into(),
     }
@@ -344,7 +344,7 @@ fn generations_stay_above_everything() {
             .insert(Key::Lease(2).object_name(SHARDS), body);
         store.epochs.insert(2, epoch);
         let seen = a.read(&mut store, 2);
-        let result = a.run(&mut store, claim(seen, above, false));
+        let result = a.run(&mut store, claim(seen, above, None));
         let OpResult::Claim(outcome) = result else {
             panic!()
         };
@@ -363,7 +363,7 @@ fn a_vanished_lease_of_an_opened_database_is_held_back_on_demand() {
     for (epoch, held_back) in [(0, false), (3, true)] {
         store.epochs.insert(epoch as u32, epoch);
         let seen = a.read(&mut store, epoch as u32);
-        match a.run(&mut store, claim(seen, 0, true)) {
+        match a.run(&mut store, claim(seen, 0, Some(2))) {
             OpResult::Claim(Outcome::Won(_)) => assert!(!held_back),
             OpResult::Claim(Outcome::Lost(ClaimLost::Opened { writer_epoch })) => {
                 assert!(held_back && writer_epoch == epoch);
@@ -403,7 +403,7 @@ fn outcomes_are_honest_under_every_fault() {
                 let op = match write {
                     "setup" => LeaseOp::Setup { me, over: None },
                     "heartbeat" => LeaseOp::Heartbeat { me, news: false },
-                    "claim" => claim(held, 0, false),
+                    "claim" => claim(held, 0, None),
                     "renew" => LeaseOp::Renew { lease: held },
                     "release" => LeaseOp::Release {
                         lease: held,
@@ -568,7 +568,7 @@ fn garbage_in_the_folders_is_counted_and_costs_listings_only() {
 fn an_operation_that_is_given_up_is_unknown_and_its_late_reply_goes_nowhere() {
     let mut store = Store::new(SHARDS);
     let mut a = Node::joined("a", 1, &mut store);
-    let op = claim(LeaseSeen::missing(0), 0, false);
+    let op = claim(LeaseSeen::missing(0), 0, None);
     let Step::Ask(asks) = a.layout.begin(OpId(100), op, 0) else {
         panic!()
     };
