@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::gate::Ended;
-use crate::guest::{GuestError, Trap, TrapKind};
+use crate::guest::{GuestError, NoRoom, Trap, TrapKind};
 
 /// Where a call goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +131,8 @@ pub enum CallErrorKind {
     Overloaded,
     /// The shard's guest failed too often, and calls are refused. Nothing ran.
     Quarantined,
+    /// The node has no room for another instance. Nothing ran.
+    NoRoom,
     /// The guest has no `queries`. Nothing ran.
     NoQueries,
     /// The time is up. The call may have run, or may still run.
@@ -153,6 +155,7 @@ impl CallErrorKind {
             Self::NotOwner => "not-owner",
             Self::Overloaded => "overloaded",
             Self::Quarantined => "quarantined",
+            Self::NoRoom => "no-room",
             Self::NoQueries => "no-queries",
             Self::Timeout => "timeout",
             Self::Unknown => "outcome-unknown",
@@ -176,7 +179,10 @@ impl CallError {
     pub fn host(kind: CallErrorKind, message: impl Into<String>) -> Self {
         let retryable = matches!(
             kind,
-            CallErrorKind::Unassigned | CallErrorKind::NotOwner | CallErrorKind::Overloaded
+            CallErrorKind::Unassigned
+                | CallErrorKind::NotOwner
+                | CallErrorKind::Overloaded
+                | CallErrorKind::NoRoom
         );
         Self {
             kind,
@@ -217,6 +223,12 @@ impl CallError {
         Self::host(CallErrorKind::NotOwner, message).at(shard)
     }
 
+    /// There was no instance to run it.
+    #[must_use]
+    pub fn no_room(why: NoRoom) -> Self {
+        Self::host(CallErrorKind::NoRoom, why.to_string())
+    }
+
     /// The shard ended before the call's writes were durable.
     #[must_use]
     pub fn ended(ended: &Ended) -> Self {
@@ -243,10 +255,12 @@ impl CallError {
     /// Whether it is sure that nothing ran, so that the call may be made again without doing it twice.
     #[must_use]
     pub fn never_ran(&self) -> bool {
-        use CallErrorKind::{Invalid, NoQueries, NotOwner, Overloaded, Quarantined, Unassigned};
+        use CallErrorKind::{
+            Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Unassigned,
+        };
         matches!(
             self.kind,
-            Invalid | Unassigned | NotOwner | Overloaded | Quarantined | NoQueries
+            Invalid | Unassigned | NotOwner | Overloaded | Quarantined | NoRoom | NoQueries
         )
     }
 }

@@ -18,6 +18,12 @@ const RULES: &[(&str, &[&str], &[&str], &str)] = &[
         "one place knows that a database is closed",
     ),
     (
+        "one subscription",
+        &["db.subscribe()", "raw.subscribe()"],
+        &["db/open.rs"],
+        "each is woken for each WAL object, and one can tell the others what they need",
+    ),
+    (
         "time",
         &["Instant::now", "SystemTime::now"],
         &["clock.rs"],

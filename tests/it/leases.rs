@@ -338,6 +338,31 @@ async fn nodes_of_another_shape_are_refused() {
     a.cluster.stop().await;
 }
 
+/// A node that died and starts again under its name: its former session is not its own, and is waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_starts_again_waits_for_its_former_session() {
+    let ring = Ring::new(2);
+    let a = ring.start("a").await;
+    write(&[&a], 1, "kept").await;
+    let former = a.cluster.leases().me().session;
+    let generation = a.cluster.shard_report(1).expect("a report").generation;
+    a.faults.add(Rule::new(Fault::FailBefore));
+    let again = ring.start("a").await;
+    assert!(a.serves().is_empty(), "the former session ran out first");
+    assert_ne!(again.cluster.leases().me().session, former);
+    settled(&[&again]).await;
+    let report = again.cluster.shard_report(1).expect("a report");
+    assert!(report.generation > generation, "{report:?}");
+    assert_eq!(read(&[&again], 1).await, "kept");
+    // The former comes back to life, and finds its name taken.
+    a.faults.clear();
+    tokio::time::timeout(Duration::from_secs(30), a.cluster.stop())
+        .await
+        .expect("it stops");
+    settled(&[&again]).await;
+    again.cluster.stop().await;
+}
+
 /// A node of a cluster of another name, on the same data: it takes nothing, and says why, until it is alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_another_cluster_takes_nothing() {

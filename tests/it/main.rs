@@ -9,5 +9,6 @@ mod guests;
 mod leases;
 mod lifecycle;
 mod s3;
+mod shard;
 mod stores;
 mod support;

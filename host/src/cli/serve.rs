@@ -37,7 +37,13 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
             config.module.name
         ));
     }
-    let signal = signals.next().await;
+    let signal = tokio::select! {
+        signal = signals.next() => signal,
+        () = node.cluster.stopping() => {
+            node.stop(&mut signals, out).await;
+            return Err(Error::Failed("the node stopped by itself; the log says why".into()));
+        }
+    };
     out.note("stopping: finishing what was accepted (a second signal ends at once)");
     tracing::info!(?signal, "stopping");
     node.stop(&mut signals, out).await;

@@ -220,7 +220,7 @@ impl Node {
         self.run(LeaseOp::Claim {
             seen: claim.seen,
             above: claim.above,
-            unopened: claim.unopened,
+            at_most: claim.at_most,
             ask_epoch: claim.ask_epoch,
             why: "a check".into(),
         })
@@ -264,7 +264,7 @@ impl Node {
 struct Claim {
     seen: LeaseSeen,
     above: u64,
-    unopened: bool,
+    at_most: Option<u64>,
     ask_epoch: bool,
 }
 
@@ -273,7 +273,7 @@ impl Claim {
         Self {
             seen: seen.clone(),
             above: 0,
-            unopened: false,
+            at_most: None,
             ask_epoch: false,
         }
     }

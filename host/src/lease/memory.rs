@@ -439,7 +439,10 @@ impl World {
             other => return (0, other.unknown("it changes no lease".into())),
         };
         let shard = seen.record.shard;
-        let opened = matches!(op, LeaseOp::Claim { unopened: true, .. }) && epoch > 0;
+        let opened = match op {
+            LeaseOp::Claim { at_most, .. } => at_most.is_some_and(|most| epoch > most),
+            _ => false,
+        };
         let now = self.lease(shard);
         let won = now.tag == seen.tag && !opened;
         if won {

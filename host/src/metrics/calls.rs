@@ -67,6 +67,7 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::NotOwner
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
+            | CallErrorKind::NoRoom
             | CallErrorKind::NoQueries => Self::Refused,
         }
     }
