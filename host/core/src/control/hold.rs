@@ -100,6 +100,11 @@ impl Control {
         if self.busy.contains_key(&shard) {
             return;
         }
+        let late = self.deadline(shard) <= now && !self.broken(Mutation::RepairLate);
+        if hold.damaged && late {
+            // Others may have held it since: it is not this node's to restore.
+            return self.lose(shard, None);
+        }
         let renew = self.renewal_due(shard, &hold).is_some_and(|due| now >= due);
         if renew && self.flying(|what| matches!(what, What::Renew(_))) < WINDOW {
             return self.renew(shard, &hold, now);

@@ -611,6 +611,8 @@ fn any_run_is_safe_and_settles() {
         }
         cluster.run(secs(40));
         for node in names {
+            // What was asked of a paused node may have come late.
+            cluster.command(node, Command::Uncordon);
             // Those that were leaving have left by now.
             if cluster.node(node).left {
                 cluster.start(node);
