@@ -39,7 +39,7 @@ pub use options::{
 pub use status::{Gauges, NodeStatus, ShardLease};
 
 use peers::Peers;
-use state::{Fate, Flight, Freeing, Hold, Joining, Known, Pace, Phase, Run, What, Wish};
+use state::{Fate, Flight, Freeing, Hold, Joining, Known, Pace, Phase, Run, Wanted, What, Wish};
 
 use crate::lease::op::{LeaseOp, OpId, OpResult};
 use crate::lease::record::{NodeName, NodeRecord, Owner, SessionId};
@@ -112,8 +112,8 @@ pub struct Control {
 
     holds: BTreeMap<u32, Hold>,
     runs: BTreeMap<u32, Run>,
-    /// The shards to claim, and the highest writer epoch that their databases may have for it.
-    wanted: VecDeque<(u32, Option<u64>)>,
+    /// The shards to claim.
+    wanted: VecDeque<Wanted>,
     /// Shards that were freed for somebody, and how often that is still told.
     told: BTreeMap<u32, (NodeName, u32)>,
     routes: RouteTable,
@@ -267,6 +267,7 @@ impl Control {
             return;
         }
         self.emit(LeaseEvent::ObserverLate { by });
+        self.wanted.clear();
         self.peers.restart(now);
         for known in self.known.iter_mut().flatten() {
             known.since = now;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Control, Fate, Freeing, Hold, Known, LeaseEvent, Phase, What, Wish};
+use super::{Control, Fate, Freeing, Hold, Known, LeaseEvent, Phase, Wanted, What, Wish};
 use crate::lease::op::{LeaseOp, NodeSeen, Outcome, Renewal};
 use crate::lease::record::{NodeName, Owner};
 use crate::placement::{self, PlanNode, PlanShard, Role, View};
@@ -384,12 +384,18 @@ impl Control {
 
     /// How to claim it: a lease that vanished may have an owner that lives, and who has a TTL to restore it. Whoever opened the database
     /// meanwhile is alive, whatever the lease looks like.
-    fn how_to_claim(&mut self, shard: u32, now: Moment) -> Option<(u32, Option<u64>)> {
+    fn how_to_claim(&mut self, shard: u32, now: Moment) -> Option<Wanted> {
         let known = self.known.get(shard as usize).and_then(Option::as_ref)?;
+        let event = known.event;
+        let wanted = |at_most| Wanted {
+            shard,
+            at_most,
+            event,
+        };
         if !known.seen.vanished() || self.broken(Mutation::ClaimVanishedAtOnce) {
-            return Some((shard, None));
+            return Some(wanted(None));
         }
-        let first = known.opened.is_none().then_some((shard, Some(0)));
+        let first = known.opened.is_none().then(|| wanted(Some(0)));
         if self.nodes_asked <= known.event {
             self.look.at = self.look.at.min(now + self.timing.interval / 20);
             return first;
@@ -400,11 +406,11 @@ impl Control {
             .values()
             .any(|peer| peer.may_live(self.timing, now))
         {
-            return Some((shard, None));
+            return Some(wanted(None));
         }
         let waited = known
             .opened
             .filter(|_| now >= known.since + self.timing.ttl);
-        waited.map(|epoch| (shard, Some(epoch))).or(first)
+        waited.map(|epoch| wanted(Some(epoch))).or(first)
     }
 }

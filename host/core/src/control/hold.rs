@@ -1,6 +1,6 @@
 //! The leases that this node holds: claim, open, renew, close, free.
 
-use super::{Control, Effect, Freeing, Hold, LeaseEvent, WINDOW, What, Wish};
+use super::{Control, Effect, Freeing, Hold, LeaseEvent, WINDOW, Wanted, What, Wish};
 use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
 use crate::lease::record::Owner;
 use crate::placement::Role;
@@ -99,6 +99,11 @@ impl Control {
         }
         if self.busy.contains_key(&shard) {
             return;
+        }
+        let late = self.deadline(shard) <= now && !self.broken(Mutation::RepairLate);
+        if hold.damaged && late {
+            // Others may have held it since: it is not this node's to restore.
+            return self.lose(shard, None);
         }
         let renew = self.renewal_due(shard, &hold).is_some_and(|due| now >= due);
         if renew && self.flying(|what| matches!(what, What::Renew(_))) < WINDOW {
@@ -230,7 +235,12 @@ impl Control {
             && self.flying(|what| matches!(what, What::Claim(_)))
                 < self.options.max_concurrency as usize
         {
-            let Some((shard, at_most)) = self.wanted.pop_front() else {
+            let Some(Wanted {
+                shard,
+                at_most,
+                event,
+            }) = self.wanted.pop_front()
+            else {
                 break;
             };
             let twice = self.broken(Mutation::TwoClaims);
@@ -238,8 +248,9 @@ impl Control {
             if taken || (self.busy.contains_key(&shard) && !twice) {
                 continue;
             }
+            // What was found to be free may have got an owner while it waited here.
             let known = self.known.get(shard as usize).and_then(Option::as_ref);
-            let Some(known) = known else {
+            let Some(known) = known.filter(|known| known.event == event) else {
                 continue;
             };
             let seen = known.seen.clone();
@@ -436,8 +447,15 @@ impl Control {
             self.notify(successor.clone(), shard);
             self.told.insert(shard, (successor, 0));
         }
-        if self.broken(Mutation::ReclaimReleased) {
-            self.wanted.push_back((shard, None));
+        if self.broken(Mutation::ReclaimReleased)
+            && let Some(known) = self.known.get(shard as usize).and_then(Option::as_ref)
+        {
+            let (at_most, event) = (None, known.event);
+            self.wanted.push_back(Wanted {
+                shard,
+                at_most,
+                event,
+            });
         }
     }
 }

@@ -79,6 +79,16 @@ pub(super) struct Known {
     pub(super) not_before: Moment,
 }
 
+/// A shard that is to be claimed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) shard: u32,
+    /// The highest writer epoch that its database may have for it.
+    pub(super) at_most: Option<u64>,
+    /// The version of the lease that was found to be free, by [`Known::event`]; of another one nothing is known.
+    pub(super) event: u64,
+}
+
 /// A lease that this node holds.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {

@@ -611,6 +611,8 @@ fn any_run_is_safe_and_settles() {
         }
         cluster.run(secs(40));
         for node in names {
+            // What was asked of a paused node may have come late.
+            cluster.command(node, Command::Uncordon);
             // Those that were leaving have left by now.
             if cluster.node(node).left {
                 cluster.start(node);
@@ -631,4 +633,21 @@ fn any_run_is_safe_and_settles() {
             "seed {seed}: it goes on moving"
         );
     }
+}
+
+/// More objects than one page of a listing shows: leases are listed on news alone.
+#[test]
+fn many_shards_cost_no_more_when_idle_and_are_taken_over_in_time() {
+    let mut cluster = settled(&["a", "b"], 1100, Renewal::Session);
+    assert_eq!(cluster.shares(), [550, 550]);
+    cluster.run(secs(20));
+    cluster.store.counts = [0; 4];
+    cluster.run(secs(50));
+    let [gets, lists, puts, epochs] = cluster.store.counts;
+    assert!(puts <= 22 && lists <= 22 + 12, "{puts} {lists}");
+    assert!(gets <= 8 && epochs == 0, "{gets} {epochs}");
+    cluster.crash("b");
+    let took = cluster.until_served(secs(60));
+    // 550 claims of two requests and 550 opens, 16 at a time.
+    assert!(took <= secs(15 + 5 + 10), "{took:?}");
 }

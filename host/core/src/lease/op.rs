@@ -27,6 +27,9 @@ pub enum LeaseOp {
         me: NodeInfo,
         /// Whether peers should look at the leases: this node wrote one since the last heartbeat.
         news: bool,
+        /// Write the record anew if it is missing or unreadable. Not once the session's deadline has passed: a peer may have ended it,
+        /// and the tombstone been lost. Then what is missing or unreadable is lost.
+        repair: bool,
     },
     /// Read all nodes.
     Nodes {

@@ -59,7 +59,14 @@ impl Node {
 
     fn beat(&mut self, store: &mut Store) -> Outcome<NodeSeen, NodeSeen> {
         let me = self.info.clone();
-        match self.run(store, LeaseOp::Heartbeat { me, news: false }) {
+        match self.run(
+            store,
+            LeaseOp::Heartbeat {
+                me,
+                news: false,
+                repair: true,
+            },
+        ) {
             OpResult::Heartbeat(outcome) => outcome,
             other => panic!("{other:?}"),
         }
@@ -276,6 +283,26 @@ fn a_damaged_session_is_repaired_by_its_node() {
         let seen = b.nodes(&mut store)[0].clone();
         assert_eq!(seen.record.unwrap().info.session, SessionId::new(1));
     }
+    // Not once a peer may have ended it, and the tombstone been lost.
+    for body in [Some(b"{".to_vec()), None] {
+        match body {
+            Some(body) => store.objects.insert(key.clone(), body),
+            None => store.objects.remove(&key),
+        };
+        let before = store.objects.get(&key).cloned();
+        let me = a.info.clone();
+        let late = LeaseOp::Heartbeat {
+            me,
+            news: false,
+            repair: false,
+        };
+        let result = a.run(&mut store, late);
+        assert!(
+            matches!(result, OpResult::Heartbeat(Outcome::Lost(_))),
+            "{result:?}"
+        );
+        assert_eq!(store.objects.get(&key), before.as_ref());
+    }
 }
 
 #[test]
@@ -402,7 +429,11 @@ fn outcomes_are_honest_under_every_fault() {
                 let me = a.info.clone();
                 let op = match write {
                     "setup" => LeaseOp::Setup { me, over: None },
-                    "heartbeat" => LeaseOp::Heartbeat { me, news: false },
+                    "heartbeat" => LeaseOp::Heartbeat {
+                        me,
+                        news: false,
+                        repair: true,
+                    },
                     "claim" => claim(held, 0, None),
                     "renew" => LeaseOp::Renew { lease: held },
                     "release" => LeaseOp::Release {
@@ -559,7 +590,14 @@ fn garbage_in_the_folders_is_counted_and_costs_listings_only() {
     let seen = a.read(&mut store, 3);
     won(a.claim(&mut store, seen));
     let me = a.info.clone();
-    a.run(&mut store, LeaseOp::Heartbeat { me, news: true });
+    a.run(
+        &mut store,
+        LeaseOp::Heartbeat {
+            me,
+            news: true,
+            repair: true,
+        },
+    );
     b.nodes(&mut store);
     assert_eq!(b.owners(&mut store).changed.len(), 1);
 }
@@ -582,10 +620,15 @@ fn an_operation_that_is_given_up_is_unknown_and_its_late_reply_goes_nowhere() {
     assert_eq!(late, Step::Ask(Vec::new()));
     // A heartbeat that was given up is looked into by the next one.
     let me = a.info.clone();
-    let Step::Ask(asks) = a
-        .layout
-        .begin(OpId(101), LeaseOp::Heartbeat { me, news: false }, 0)
-    else {
+    let Step::Ask(asks) = a.layout.begin(
+        OpId(101),
+        LeaseOp::Heartbeat {
+            me,
+            news: false,
+            repair: true,
+        },
+        0,
+    ) else {
         panic!()
     };
     a.layout.abandon(OpId(101));
