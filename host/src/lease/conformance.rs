@@ -161,8 +161,13 @@ impl Node {
     }
 
     async fn heartbeat(&self, news: bool) -> Outcome<NodeSeen, NodeSeen> {
+        self.beat(news, true).await
+    }
+
+    /// With `repair`, a record that is missing or unreadable is written anew.
+    async fn beat(&self, news: bool, repair: bool) -> Outcome<NodeSeen, NodeSeen> {
         let me = self.info.clone();
-        match self.run(LeaseOp::Heartbeat { me, news }).await {
+        match self.run(LeaseOp::Heartbeat { me, news, repair }).await {
             OpResult::Heartbeat(outcome) => outcome,
             other => wrong("heartbeat", &other),
         }

@@ -155,13 +155,15 @@ impl MemoryLeases {
                 mine.me = Some(me.clone());
                 OpResult::Setup(world.setup(me, over.as_ref()))
             }
-            LeaseOp::Heartbeat { me, news } => OpResult::Heartbeat(world.keep(me, *news)),
+            LeaseOp::Heartbeat { me, news, repair } => {
+                OpResult::Heartbeat(world.keep(me, *news, *repair))
+            }
             LeaseOp::Leave { me } => {
                 let me = NodeInfo {
                     state: NodeState::Left,
                     ..me.clone()
                 };
-                OpResult::Leave(world.keep(&me, true))
+                OpResult::Leave(world.keep(&me, true, true))
             }
             LeaseOp::Tombstone { node, session, tag } => {
                 OpResult::Tombstone(world.tombstone(node, *session, tag.as_ref(), &mine))
@@ -309,10 +311,11 @@ impl World {
         }
     }
 
-    /// Over the own session only, however its record was damaged.
-    fn keep(&mut self, me: &NodeInfo, news: bool) -> Outcome<NodeSeen, NodeSeen> {
+    /// Over the own session only; a record that is missing or cannot be read is written anew where it is to be repaired.
+    fn keep(&mut self, me: &NodeInfo, news: bool, repair: bool) -> Outcome<NodeSeen, NodeSeen> {
         let seen = self.node(&me.name);
         match &seen.record {
+            Err(_) if !repair => Outcome::Lost(seen),
             Ok(record) if record.info.session != me.session || record.info.state.is_over() => {
                 Outcome::Lost(seen)
             }
