@@ -36,6 +36,12 @@ const RULES: &[(&str, &[&str], &[&str], &str)] = &[
         "one table maps errors to HTTP",
     ),
     (
+        "leases",
+        &["ObjectRequest::Put", "LeaseRecord {", "NodeRecord {"],
+        &["lease/"],
+        "one place writes leases",
+    ),
+    (
         "standard threads",
         &["thread::sleep"],
         &["store/file/lock.rs", "telemetry/queue.rs"],
