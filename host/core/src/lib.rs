@@ -4,11 +4,26 @@
 //! - [`hash`]: which shard a key belongs to, for ever.
 //! - [`backoff`]: how long to wait before a shard is opened again.
 //! - [`retry`]: whether a call that failed may be made again, and when.
+//! - [`route`]: where a call goes.
 //! - [`traps`]: whether a guest that failed is restarted or quarantined.
-//! - [`strategy`]: what becomes of a shard that went down.
+//! - [`strategy`]: which shards a node is to have, and what becomes of one that went down.
+//! - [`placement`]: fair shares.
+//! - [`lease`]: who may open a shard, as it stands in the bucket.
+//! - [`control`]: the loop that keeps, claims, moves and frees leases.
+//! - [`runner`]: opens and closes shards in order, and stops them at their deadline.
+//! - [`time`], [`rng`]: moments and seeded numbers.
+//! - [`rules`]: ways to break all that on purpose, for the simulator.
 
 pub mod backoff;
+pub mod control;
 pub mod hash;
+pub mod lease;
+pub mod placement;
 pub mod retry;
+pub mod rng;
+pub mod route;
+pub mod rules;
+pub mod runner;
 pub mod strategy;
+pub mod time;
 pub mod traps;

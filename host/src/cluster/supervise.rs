@@ -26,7 +26,7 @@ pub(super) async fn supervise(node: Arc<Node>, shard: u32) {
         let (reason, uptime) = once(&node, &slot, shard).await;
         slot.set_attempted();
         match strategy::local(&reason, &mut backoff, uptime, rand::random()) {
-            Next::StayDown => break,
+            Next::StayDown | Next::GiveBack => break,
             Next::Reopen(pause) => {
                 tracing::info!(
                     shard,
