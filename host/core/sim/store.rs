@@ -119,10 +119,13 @@ pub enum Answer {
     Conflict,
 }
 
+/// How much longer than usual a request takes at the most in a quiet world.
+pub const LONGEST: u64 = 5;
+
 /// Draws the fate of a request. Without `hostile` every request takes its usual time and nothing fails.
 pub fn fate(rng: &mut Rng, setup: &Setup, way: Way, put: bool, hostile: bool) -> Fate {
     let faults: &StoreFaults = &setup.faults;
-    let mut delay = setup.store_delay / 2 + rng.exponential(setup.store_delay / 2).min(20 * setup.store_delay);
+    let mut delay = setup.store_delay / 2 + rng.exponential(setup.store_delay / 2).min(LONGEST * setup.store_delay);
     if hostile && (way.slow || rng.chance(faults.slow)) {
         delay = rng.heavy(setup.store_delay * if way.slow { 20 } else { 4 }, faults.slow_most);
     }

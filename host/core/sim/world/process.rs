@@ -25,6 +25,8 @@ pub struct Process {
     pub name: NodeName,
     pub clock: Clock,
     pub life: Life,
+    pub born: Time,
+    pub died: Option<Time>,
     pub paused: bool,
     /// Its loop hangs; its runner and its shards go on.
     pub stalled: bool,

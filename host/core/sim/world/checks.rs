@@ -1,0 +1,511 @@
+//! The safety oracles. They know the world as it is: which write took effect when, and what each process has open. What a process
+//! believes counts for nothing here; it is what is judged.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use quarry_core::control::LeaseEvent;
+use quarry_core::lease::object::{Condition, Key, Tag};
+use quarry_core::lease::op::LeaseOp;
+use quarry_core::lease::record::{LeaseRecord, NodeName, NodeRecord, NodeState, SessionId};
+use quarry_core::time::Moment;
+
+use super::super::queue::{MILLI, Time};
+use super::super::setup::LayoutName;
+use super::super::store::Object;
+use super::calls::Call;
+use super::process::{ProcessId, Stage, Ticket};
+use super::{World, shown};
+
+/// What is true of sessions and leases.
+#[derive(Debug)]
+pub struct Facts {
+    pub shards: Vec<ShardFacts>,
+    sessions: BTreeMap<SessionId, SessionFacts>,
+    /// The tags that a record had before, and when they were replaced.
+    replaced: BTreeMap<Key, Vec<(Tag, Time)>>,
+    /// When the last outage of the whole store ended.
+    pub outage_ended: Option<Time>,
+}
+
+/// What is true of a shard.
+#[derive(Debug, Clone, Default)]
+pub struct ShardFacts {
+    /// The highest generation that was ever written as owned.
+    claimed: u64,
+    /// The highest generation whose opening put its fence.
+    fenced: u64,
+    /// The session that claimed last, and how often that changed.
+    pub owner: Option<SessionId>,
+    pub changes: u64,
+    /// Since when its lease is not to be trusted, because somebody deleted or spoiled an object it rests on.
+    pub spoiled: Option<Time>,
+}
+
+#[derive(Debug)]
+struct SessionFacts {
+    process: ProcessId,
+    /// When the newest write of its record that took effect was sent, by its own clock.
+    proof: Option<Moment>,
+    /// Its claims: generation, and when the newest write was sent.
+    leases: BTreeMap<u32, (u64, Moment)>,
+}
+
+impl Facts {
+    pub fn new(shards: usize) -> Self {
+        Self {
+            shards: vec![ShardFacts::default(); shards],
+            sessions: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            outage_ended: None,
+        }
+    }
+
+    fn session(&mut self, session: SessionId, process: ProcessId) -> &mut SessionFacts {
+        self.sessions.entry(session).or_insert_with(|| SessionFacts {
+            process,
+            proof: None,
+            leases: BTreeMap::new(),
+        })
+    }
+}
+
+impl World {
+    /// A write took effect.
+    pub(super) fn applied(&mut self, process: ProcessId, sent: Moment, key: &Key, before: Option<&Object>, body: &[u8]) {
+        if self.trace {
+            self.trace(|| {
+                let text = String::from_utf8_lossy(body);
+                format!("{} wrote {key:?}: {}", shown(process), text.trim_end())
+            });
+        }
+        if let Some(before) = before {
+            let now = self.queue.now();
+            let old = self.facts.replaced.entry(key.clone()).or_default();
+            old.push((Tag::e_tag(&format!("\"{:x}\"", before.tag)), now));
+            if old.len() > 12 {
+                old.remove(0);
+            }
+        }
+        match key {
+            Key::Node(name) => {
+                let old = before.and_then(|object| NodeRecord::decode(name, &object.body).ok());
+                match NodeRecord::decode(name, body) {
+                    Ok(new) => self.node_written(process, sent, old.as_ref(), &new),
+                    Err(error) => self.fail("format", format!("{} wrote a body that it cannot read: {error}", shown(process))),
+                }
+            }
+            Key::Lease(shard) => {
+                let old = before.and_then(|object| LeaseRecord::decode(*shard, &object.body).ok());
+                match LeaseRecord::decode(*shard, body) {
+                    Ok(new) => self.lease_written(process, sent, old.as_ref(), &new),
+                    Err(error) => self.fail("format", format!("{} wrote a body that it cannot read: {error}", shown(process))),
+                }
+            }
+        }
+    }
+
+    fn node_written(&mut self, process: ProcessId, sent: Moment, old: Option<&NodeRecord>, new: &NodeRecord) {
+        let session = new.info.session;
+        if let Some(old) = old
+            && old.info.session != session
+            && !old.info.state.is_over()
+        {
+            self.session_ended(process, &old.info.name.clone(), old.info.session, "replaced");
+        }
+        if new.info.state == NodeState::Dead {
+            if old.is_some_and(|old| old.info.session == session && !old.info.state.is_over()) {
+                self.session_ended(process, &new.info.name, session, "ended");
+            }
+            return;
+        }
+        if old.is_some_and(|old| old.info.session == session && old.info.state.is_over()) {
+            self.fail("S13", format!("{} revived session {session} of {}, which is over", shown(process), new.info.name));
+        }
+        let facts = self.facts.session(session, process);
+        facts.proof = facts.proof.max(Some(sent));
+    }
+
+    /// A session that was not over was ended by somebody else: whatever it holds must have stopped.
+    fn session_ended(&mut self, by: ProcessId, name: &NodeName, session: SessionId, how: &str) {
+        let Some(victim) = self.facts.sessions.get(&session).map(|facts| facts.process) else {
+            return;
+        };
+        let now = self.queue.now();
+        // Where each lease is renewed by itself, a session that ended takes nothing with it.
+        if victim != by
+            && self.setup.layout == LayoutName::Session
+            && let Some(shard) = self.live_gates(victim).first()
+        {
+            let left = self.slack(victim, *shard);
+            self.fail(
+                "S4",
+                format!(
+                    "{} {how} the session of {name} ({}), whose shard {shard} could still answer for {left:?}",
+                    shown(by),
+                    shown(victim)
+                ),
+            );
+        }
+        // A store that was away for all made all look dead.
+        let live = self.processes.iter().filter(|process| process.running()).count();
+        let target = &self.processes[victim];
+        let well = target.running() && !target.paused && !target.stalled && target.way == Default::default();
+        if victim != by
+            && well
+            && how == "ended"
+            && live > 3
+            && self.facts.outage_ended.is_some_and(|ended| now - ended < self.setup.interval / 4)
+        {
+            self.fail(
+                "L8",
+                format!("{} ended the session of {name} ({}), which runs, right after an outage of the store", shown(by), shown(victim)),
+            );
+        }
+    }
+
+    fn lease_written(&mut self, process: ProcessId, sent: Moment, old: Option<&LeaseRecord>, new: &LeaseRecord) {
+        let shard = new.shard;
+        let Some(owner) = &new.owner else {
+            return self.lease_freed(process, old, new);
+        };
+        let session = self.processes[process].control.session();
+        if self.processes[process].running() && owner.session != session && old.is_none_or(|old| old.owner != new.owner) {
+            let known = self.facts.sessions.get(&owner.session).is_some_and(|facts| facts.process == process);
+            if !known {
+                self.fail("S13", format!("{} wrote a lease of shard {shard} in the name of {owner:?}", shown(process)));
+            }
+        }
+        let facts = &self.facts.shards[shard as usize];
+        let before = old.filter(|old| old.owner.as_ref() == Some(owner) && old.generation == new.generation);
+        if before.is_none() {
+            if new.generation <= facts.claimed {
+                let (words, highest) = (format!("{} claimed shard {shard} with generation {}", shown(process), new.generation), facts.claimed);
+                self.fail("S5", format!("{words}, but {highest} was claimed before"));
+            }
+            let others: Vec<ProcessId> = (0..self.processes.len()).filter(|other| *other != process).collect();
+            for other in others {
+                if self.live_gates(other).contains(&shard) {
+                    let left = self.slack(other, shard);
+                    self.fail(
+                        "S4",
+                        format!("{} claimed shard {shard} while {} could still answer for {left:?}", shown(process), shown(other)),
+                    );
+                }
+            }
+            let facts = &mut self.facts.shards[shard as usize];
+            facts.claimed = facts.claimed.max(new.generation);
+            if facts.owner != Some(owner.session) {
+                facts.owner = Some(owner.session);
+                facts.changes += 1;
+            }
+        }
+        let facts = self.facts.session(owner.session, process);
+        let lease = facts.leases.entry(shard).or_insert((new.generation, sent));
+        *lease = (new.generation, if lease.0 == new.generation { lease.1.max(sent) } else { sent });
+    }
+
+    fn lease_freed(&mut self, process: ProcessId, old: Option<&LeaseRecord>, new: &LeaseRecord) {
+        let shard = new.shard;
+        let Some(owner) = old.and_then(|old| old.owner.as_ref()) else {
+            return;
+        };
+        let holder = self.facts.sessions.get(&owner.session).map(|facts| facts.process);
+        if holder != Some(process) {
+            self.fail("S7", format!("{} freed shard {shard}, which {owner:?} held", shown(process)));
+        }
+        let target = &self.processes[process];
+        let generation = old.map_or(0, |old| old.generation);
+        if let Some(site) = target.sites.get(&shard)
+            && site.generation == generation
+            && target.running()
+        {
+            let stage = site.stage;
+            self.fail("S7", format!("{} freed shard {shard} while its database was {stage:?}", shown(process)));
+        }
+    }
+
+    /// The shards that a process could answer for at this moment.
+    fn live_gates(&self, process: ProcessId) -> Vec<u32> {
+        let target = &self.processes[process];
+        if !target.running() {
+            return Vec::new();
+        }
+        let now = self.local(process);
+        let live = target.sites.iter().filter(|(_, site)| site.open_gate() && now < site.deadline);
+        live.map(|(shard, _)| *shard).collect()
+    }
+
+    fn slack(&self, process: ProcessId, shard: u32) -> Duration {
+        let now = self.local(process);
+        self.processes[process]
+            .sites
+            .get(&shard)
+            .map_or(Duration::ZERO, |site| site.deadline.since(now))
+    }
+
+    /// A request is about to be sent that writes.
+    pub(super) fn check_sent(&mut self, process: ProcessId, key: &Key, condition: &Condition) {
+        let own = matches!(key, Key::Node(name) if *name == self.processes[process].name);
+        let Condition::Match(tag) = condition else {
+            return;
+        };
+        if own {
+            return;
+        }
+        // An attack on a peer's session on what the attacker remembers from before its own pause.
+        let Key::Node(_) = key else {
+            return;
+        };
+        let now = self.queue.now();
+        let stale = self
+            .facts
+            .replaced
+            .get(key)
+            .and_then(|old| old.iter().find(|(other, _)| other.same(tag)))
+            .map(|(_, at)| now - at);
+        let bound = self.setup.interval + self.setup.interval / 2 + self.request_bound();
+        if let Some(stale) = stale
+            && stale > bound
+        {
+            self.fail(
+                "L8",
+                format!(
+                    "{} wants to end the session in {key:?}, whose record it read {:?} before it changed: it had not looked for too long",
+                    shown(process),
+                    Duration::from_nanos(stale)
+                ),
+            );
+        }
+    }
+
+    fn request_bound(&self) -> Time {
+        self.setup.ttl / 5
+    }
+
+    /// An operation begins.
+    pub(super) fn check_op(&mut self, process: ProcessId, op: &LeaseOp) {
+        let target = &self.processes[process];
+        match op {
+            LeaseOp::Claim { .. } if target.draining || target.leaving => {
+                self.fail("L5", format!("{} drains, and claims: {op:?}", shown(process)));
+            }
+            LeaseOp::Renew { lease } => {
+                let shard = lease.record.shard;
+                if !target.sites.contains_key(&shard) && matches!(target.runner.local(shard), quarry_core::route::Local::None) {
+                    self.fail("S11", format!("{} renews shard {shard}, of which its runner has nothing", shown(process)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A database is about to be opened.
+    pub(super) fn check_open(&mut self, process: ProcessId, shard: u32, generation: u64, deadline: Moment) {
+        let now = self.local(process);
+        if let Some(site) = self.processes[process].sites.get(&shard) {
+            let stage = site.stage;
+            self.fail("S8", format!("{} opens shard {shard}, which is {stage:?} there", shown(process)));
+        }
+        let opening = self.processes[process]
+            .sites
+            .values()
+            .filter(|site| site.stage == Stage::Opening)
+            .count();
+        if opening >= self.setup.max_concurrency {
+            self.fail("S8", format!("{} opens shard {shard} besides {opening} others", shown(process)));
+        }
+        if now >= deadline {
+            self.fail("S9", format!("{} opens shard {shard} {:?} after its deadline", shown(process), now.since(deadline)));
+        }
+        self.check_deadline(process, shard, generation, deadline);
+    }
+
+    /// A deadline must rest on a write that took effect, of the session that holds the lease.
+    pub(super) fn check_deadline(&mut self, process: ProcessId, shard: u32, generation: u64, deadline: Moment) {
+        let layout = self.setup.layout;
+        let best = self
+            .facts
+            .sessions
+            .values()
+            .filter(|facts| facts.process == process)
+            .filter_map(|facts| {
+                let (held, sent) = facts.leases.get(&shard)?;
+                if *held != generation {
+                    return None;
+                }
+                match layout {
+                    LayoutName::Session => facts.proof,
+                    LayoutName::Shard => Some(*sent),
+                }
+            })
+            .max();
+        let Some(best) = best else {
+            return self.fail(
+                "S11",
+                format!("{} acts on generation {generation} of shard {shard}, which it never claimed", shown(process)),
+            );
+        };
+        let proven = best + Duration::from_nanos(self.setup.ttl - self.setup.margin);
+        if deadline > proven {
+            self.fail(
+                "S4",
+                format!(
+                    "{} has a deadline for shard {shard} that is {:?} later than its newest renewal proves",
+                    shown(process),
+                    deadline.since(proven)
+                ),
+            );
+        }
+    }
+
+    /// A database that was opened is about to be served.
+    pub(super) fn check_serve(&mut self, process: ProcessId, shard: u32, generation: u64, deadline: Moment) {
+        let now = self.local(process);
+        match self.processes[process].sites.get(&shard) {
+            Some(site) if site.stage == Stage::Open && site.generation == generation => {
+                if now >= deadline || now >= site.deadline.max(deadline) {
+                    self.fail("S9", format!("{} serves shard {shard} {:?} after its deadline", shown(process), now.since(deadline)));
+                }
+            }
+            other => {
+                let stage = other.map(|site| site.stage);
+                self.fail("S8", format!("{} serves shard {shard}, which is {stage:?}", shown(process)));
+            }
+        }
+        self.check_deadline(process, shard, generation, deadline);
+    }
+
+    /// Two gates of one shard must never be open at once.
+    pub(super) fn check_alone(&mut self, process: ProcessId, shard: u32) {
+        if !self.live_gates(process).contains(&shard) {
+            return;
+        }
+        for other in 0..self.processes.len() {
+            if other != process && self.live_gates(other).contains(&shard) {
+                self.fail("S1", format!("{} and {} both answer for shard {shard}", shown(process), shown(other)));
+            }
+        }
+    }
+
+    /// A close is about to begin.
+    pub(super) fn check_close(&mut self, process: ProcessId, shard: u32) {
+        let now = self.local(process);
+        match self.processes[process].sites.get(&shard) {
+            None => self.fail("S8", format!("{} closes shard {shard}, which is not open", shown(process))),
+            Some(site) if site.stage != Stage::Open => {
+                let stage = site.stage;
+                self.fail("S8", format!("{} closes shard {shard}, which is {stage:?}", shown(process)));
+            }
+            Some(site) if site.open_gate() && now >= site.deadline => {
+                self.fail("S3", format!("{} closes shard {shard}, which is past its deadline, without cutting it off", shown(process)));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A fence was put: nothing older may ever open behind it.
+    pub(super) fn check_fence(&mut self, process: ProcessId, shard: u32, generation: u64) {
+        let facts = &mut self.facts.shards[shard as usize];
+        if generation < facts.fenced {
+            let newer = facts.fenced;
+            return self.fail(
+                "S6",
+                format!("{} opened shard {shard} under generation {generation}, after generation {newer} had", shown(process)),
+            );
+        }
+        facts.fenced = generation;
+    }
+
+    /// The runner has been woken: whatever is past its deadline must have been cut off.
+    pub(super) fn check_deadlines(&mut self, process: ProcessId) {
+        let now = self.local(process);
+        let late = self.processes[process]
+            .sites
+            .iter()
+            .find(|(_, site)| !site.killed && now > site.deadline + Duration::from_millis(1))
+            .map(|(shard, site)| (*shard, site.deadline));
+        if let Some((shard, deadline)) = late {
+            self.fail("L7", format!("{} still has shard {shard} {:?} after its deadline", shown(process), now.since(deadline)));
+        }
+    }
+
+    /// An answer leaves.
+    pub(super) fn check_release(&mut self, process: ProcessId, shard: u32) {
+        let others: Vec<ProcessId> = (0..self.processes.len()).filter(|other| *other != process).collect();
+        for other in others {
+            if self.live_gates(other).contains(&shard) {
+                self.fail("S3", format!("{} answers for shard {shard}, as {} could", shown(process), shown(other)));
+            }
+        }
+    }
+
+    /// A call is about to be forwarded.
+    pub(super) fn check_forward(&mut self, process: ProcessId, ticket: Ticket, until: Moment) {
+        if ticket.from.is_some() {
+            self.fail("S12", format!("call {} was forwarded to {} and is forwarded again", ticket.call, shown(process)));
+        }
+        let now = self.local(process);
+        if until <= now {
+            self.fail("S12", format!("call {} uses a route that ended {:?} ago", ticket.call, now.since(until)));
+        }
+        let most = now + Duration::from_nanos(self.setup.ttl);
+        if until > most {
+            self.fail("S12", format!("call {} uses a route for {:?}, longer than any lease lives", ticket.call, until.since(now)));
+        }
+    }
+
+    /// A call has ended: a peer that does not answer keeps nobody longer than its lease can live.
+    pub(super) fn check_wait(&mut self, id: u64, call: &Call) {
+        let Some((to, since)) = call.away else {
+            return;
+        };
+        let waited = self.queue.now() - since;
+        if waited > self.setup.ttl + self.setup.ttl / 50 + 10 * MILLI {
+            self.fail("S12", format!("call {id} waited {:?} for {}", Duration::from_nanos(waited), shown(to)));
+        }
+    }
+
+    /// A node says that it has left: nothing may be open there.
+    pub(super) fn check_left(&mut self, process: ProcessId) {
+        if !self.processes[process].sites.is_empty() {
+            let shards: Vec<u32> = self.processes[process].sites.keys().copied().collect();
+            self.fail("S7", format!("{} has left with shards {shards:?} open", shown(process)));
+        }
+    }
+
+    pub(super) fn emitted(&mut self, _process: ProcessId, event: &LeaseEvent) {
+        match event {
+            LeaseEvent::ObserverLate { .. } => self.figures.late += 1,
+            LeaseEvent::SelfFenced { .. } => self.figures.self_fenced += 1,
+            LeaseEvent::SessionLost { .. } => self.figures.sessions_lost += 1,
+            LeaseEvent::Tombstoned { .. } => self.figures.tombstones += 1,
+            LeaseEvent::MassExpiry { .. } => self.figures.mass_expiries += 1,
+            _ => {}
+        }
+    }
+
+    /// The whole run: what callers saw, shard by shard.
+    pub(super) fn check_histories(&mut self) {
+        for shard in 0..self.databases.len() {
+            let log = self.databases[shard].log();
+            if let Err(words) = super::super::history::check(&self.calls.histories[shard], log) {
+                let oracle = if words.starts_with("S2") { "S2" } else { "linearizability" };
+                return self.fail(oracle, format!("shard {shard}: {words}"));
+            }
+            let written = |value: u64| {
+                log.iter()
+                    .any(|slot| slot.content == super::super::database::Content::Write(value))
+            };
+            let ran = self
+                .calls
+                .refused
+                .iter()
+                .find(|(of, value)| *of as usize == shard && written(*value))
+                .copied();
+            if let Some((_, value)) = ran {
+                return self.fail("S12", format!("call {value} of shard {shard} was reported as refused, and is in the log"));
+            }
+        }
+    }
+}
