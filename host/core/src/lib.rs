@@ -27,3 +27,6 @@ pub mod runner;
 pub mod strategy;
 pub mod time;
 pub mod traps;
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,8 @@ pub const MAX_ADDRESS: usize = 256;
 pub const MAX_WORD: usize = 64;
 /// The longest reason in a lease.
 pub const MAX_WHY: usize = 256;
+/// What a generation stays below.
+pub const MAX_GENERATION: u64 = 1 << 53;
 /// The most shards that a cluster can have.
 pub const MAX_SHARDS: u32 = 65_536;
 
@@ -457,7 +459,7 @@ impl LeaseRecord {
         Ok(Self {
             shard,
             owner,
-            generation: fields.number("generation")?,
+            generation: fields.generation()?,
             writer_epoch,
             counter: fields.number("counter")?,
             nonce: fields.id("nonce")?,

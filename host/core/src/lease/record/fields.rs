@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::{MAX_BYTES, MAX_WHY, NodeName, Owner, RecordError, VERSION};
+use super::{MAX_BYTES, MAX_GENERATION, MAX_WHY, NodeName, Owner, RecordError, VERSION};
 
 /// The fields of a body of the right version.
 pub(super) struct Fields {
@@ -74,6 +74,15 @@ impl Fields {
                 let valid = format!("valid are whole numbers from 0 to {}", u64::MAX / 2 - 1);
                 self.wrong(field, value, valid)
             })
+    }
+
+    pub(super) fn generation(&self) -> Result<u64, RecordError> {
+        let number = self.number("generation")?;
+        if number < MAX_GENERATION {
+            return Ok(number);
+        }
+        let valid = format!("valid are whole numbers below {MAX_GENERATION}");
+        Err(self.wrong("generation", &number, valid))
     }
 
     pub(super) fn small(&self, field: &'static str) -> Result<u32, RecordError> {

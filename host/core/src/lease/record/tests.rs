@@ -201,6 +201,11 @@ fn a_bad_lease_is_refused_by_name_field_and_value() {
             "the name and the session",
         ),
         ("generation", "4".into(), "whole numbers"),
+        (
+            "generation",
+            MAX_GENERATION.into(),
+            "whole numbers below 9007199254740992",
+        ),
         ("writer_epoch", (-4).into(), "whole numbers"),
         ("successor", "a/b".into(), "the name of a node"),
         ("why", "x".repeat(257).into(), "at most 256 bytes"),
