@@ -65,3 +65,36 @@ fn scale(value: u64, by: i64, over: i64) -> u64 {
     let scaled = i128::from(value) * i128::from(by) / i128::from(over);
     u64::try_from(scaled).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::SECOND;
+    use super::*;
+
+    #[test]
+    fn readings_and_moments_convert_both_ways_and_only_the_wall_steps() {
+        for seed in 0..200 {
+            let mut clock = Clock::new(&mut Rng::new(seed, 0), 10_000);
+            for at in [0, 1, 999, SECOND, 3601 * SECOND + 7] {
+                let reading = clock.boot(at);
+                assert!(clock.world(reading) <= at, "seed {seed}");
+                assert!(clock.boot(clock.world(reading)) >= reading, "seed {seed}");
+                assert!(
+                    clock.world(reading + 1) > at || clock.boot(at + 1) == reading,
+                    "seed {seed}"
+                );
+            }
+            let passed = clock.boot(100 * SECOND) - clock.boot(0);
+            assert!(
+                (99 * SECOND..=101 * SECOND).contains(&passed),
+                "seed {seed}: {passed}"
+            );
+            let before = (clock.boot(SECOND), clock.wall(SECOND));
+            clock.step(-(5 * SECOND).cast_signed());
+            assert_eq!(
+                (clock.boot(SECOND), clock.wall(SECOND) + 5 * SECOND),
+                before
+            );
+        }
+    }
+}

@@ -79,3 +79,25 @@ impl Database {
         &self.log
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_appends_behind_a_newer_fence_and_the_opener_reads_what_came_before() {
+        let mut database = Database::default();
+        let old = database.raise(0).unwrap();
+        database.fence(old).unwrap();
+        assert_eq!(database.append(old, Content::Write(7)), Ok(2));
+        let new = database.raise(old).unwrap();
+        assert_eq!(database.raise(old), Err(Fenced), "somebody was first");
+        // Raised, but not fenced yet: the old writer still gets in, and the new one will read it.
+        assert_eq!(database.append(old, Content::Write(8)), Ok(3));
+        database.fence(new).unwrap();
+        assert_eq!(database.append(old, Content::Write(9)), Err(Fenced));
+        assert_eq!(database.fence(old), Err(Fenced));
+        assert_eq!(database.replay(), (3, 8));
+        assert_eq!(database.epoch(), 2);
+    }
+}

@@ -43,12 +43,21 @@ fn main() -> ExitCode {
         }
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let _ = signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGINT, 130, Arc::clone(&stop));
-    if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop)) {
+    let _ = signal_hook::flag::register_conditional_shutdown(
+        signal_hook::consts::SIGINT,
+        130,
+        Arc::clone(&stop),
+    );
+    if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))
+    {
         eprintln!("Ctrl-C will not print a summary: {error}");
     }
     let failures = run(&options, &stop);
-    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failures == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Runs all seeds on all threads; how many broke a promise.
@@ -67,7 +76,11 @@ fn run(options: &Options, stop: &AtomicBool) -> u64 {
                     if index >= options.seeds {
                         break;
                     }
-                    let outcome = simulator::run(options.from.wrapping_add(index), options.mutation, options.trace);
+                    let outcome = simulator::run(
+                        options.from.wrapping_add(index),
+                        options.mutation,
+                        options.trace,
+                    );
                     if sender.send(outcome).is_err() {
                         break;
                     }
@@ -88,11 +101,21 @@ fn run(options: &Options, stop: &AtomicBool) -> u64 {
             }
             if told.elapsed().as_secs() >= 10 {
                 told = Instant::now();
-                eprintln!("{done} of {} seeds, {failures} failed, {:.0} seeds/s", options.seeds, done as f64 / begun.elapsed().as_secs_f64());
+                eprintln!(
+                    "{done} of {} seeds, {failures} failed, {:.0} seeds/s",
+                    options.seeds,
+                    done as f64 / begun.elapsed().as_secs_f64()
+                );
             }
         }
     });
-    summary(options, &total, done, failures, begun.elapsed().as_secs_f64());
+    summary(
+        options,
+        &total,
+        done,
+        failures,
+        begun.elapsed().as_secs_f64(),
+    );
     failures
 }
 
@@ -116,39 +139,72 @@ fn summary(options: &Options, total: &Figures, done: u64, failures: u64, seconds
     if options.json {
         println!(
             "{{\"seeds\":{done},\"failures\":{failures},\"seconds\":{seconds:.3},\"seeds_per_second\":{rate:.1},\"node_hours\":{hours:.1},\"node_hours_per_cpu_hour\":{:.0},\"events\":{},\"requests\":{},\"claims\":{},\"claims_lost\":{},\"opens\":{},\"calls\":{},\"calls_done\":{},\"calls_unknown\":{},\"probes\":{},\"moves\":{},\"moves_least\":{},\"steady_rounds\":{},\"steady_requests\":{}}}",
-            hours / cpu_hours, total.events, total.requests, total.claims, total.claims_lost, total.opens, total.calls, total.calls_done,
-            total.calls_unknown, total.probes, total.moves, total.moves_least, total.steady_rounds, total.steady_requests
+            hours / cpu_hours,
+            total.events,
+            total.requests,
+            total.claims,
+            total.claims_lost,
+            total.opens,
+            total.calls,
+            total.calls_done,
+            total.calls_unknown,
+            total.probes,
+            total.moves,
+            total.moves_least,
+            total.steady_rounds,
+            total.steady_requests
         );
         return;
     }
-    println!("{done} seeds in {seconds:.1} s ({rate:.0}/s), {failures} failed; {hours:.0} node-hours, {:.0} for each CPU-hour", hours / cpu_hours);
+    println!(
+        "{done} seeds in {seconds:.1} s ({rate:.0}/s), {failures} failed; {hours:.0} node-hours, {:.0} for each CPU-hour",
+        hours / cpu_hours
+    );
     println!("{total:#?}");
 }
 
 fn options() -> Result<Option<Options>, String> {
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut options = Options { from: 0, seeds: 1000, trace: false, mutation: None, keep_going: false, jobs, json: false };
+    let mut options = Options {
+        from: 0,
+        seeds: 1000,
+        trace: false,
+        mutation: None,
+        keep_going: false,
+        jobs,
+        json: false,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = |what: &str| {
-            let text = arguments.next().ok_or_else(|| format!("{argument} wants {what}"))?;
-            text.parse::<u64>().map_err(|_| format!("{argument} wants {what}, not {text:?}"))
+            let text = arguments
+                .next()
+                .ok_or_else(|| format!("{argument} wants {what}"))?;
+            text.parse::<u64>()
+                .map_err(|_| format!("{argument} wants {what}, not {text:?}"))
         };
         match argument.as_str() {
             "--seeds" => options.seeds = number("a number of seeds")?,
             "--from" => options.from = number("a seed")?,
             "--seed" => (options.from, options.seeds) = (number("a seed")?, 1),
-            "--jobs" => options.jobs = usize::try_from(number("a number of threads")?.clamp(1, 1024)).unwrap_or(1),
+            "--jobs" => {
+                options.jobs =
+                    usize::try_from(number("a number of threads")?.clamp(1, 1024)).unwrap_or(1)
+            }
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
             "--json" => options.json = true,
             "--mutation" => match arguments.next().as_deref() {
                 Some("list") => {
-                    Mutation::ALL.iter().for_each(|mutation| println!("{mutation:?}"));
+                    Mutation::ALL
+                        .iter()
+                        .for_each(|mutation| println!("{mutation:?}"));
                     return Ok(None);
                 }
                 Some(name) => {
-                    options.mutation = Some(simulator::teeth::mutation(name).ok_or_else(|| format!("there is no mutation {name:?}; `--mutation list` names all"))?);
+                    options.mutation = Some(simulator::teeth::mutation(name).ok_or_else(|| {
+                        format!("there is no mutation {name:?}; `--mutation list` names all")
+                    })?);
                 }
                 None => return Err("--mutation wants a name".into()),
             },

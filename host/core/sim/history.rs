@@ -126,24 +126,70 @@ mod tests {
         for (why, operations, fault) in [
             ("nothing", vec![], None),
             ("in order", vec![first, second, read(3, 8, 21, 22)], None),
-            ("a read of the empty register before any write ended", vec![first, read(3, 0, 0, 30)], None),
-            ("a read while the second write goes on", vec![first, second, read(3, 7, 11, 19)], None),
-            ("a write nobody heard of may be missing", vec![write(1, 9, 0, None)], None),
-            ("a write nobody heard of may be seen late", vec![write(2, 8, 0, None), read(3, 8, 90, 91)], None),
+            (
+                "a read of the empty register before any write ended",
+                vec![first, read(3, 0, 0, 30)],
+                None,
+            ),
+            (
+                "a read while the second write goes on",
+                vec![first, second, read(3, 7, 11, 19)],
+                None,
+            ),
+            (
+                "a write nobody heard of may be missing",
+                vec![write(1, 9, 0, None)],
+                None,
+            ),
+            (
+                "a write nobody heard of may be seen late",
+                vec![write(2, 8, 0, None), read(3, 8, 90, 91)],
+                None,
+            ),
             ("a lost write", vec![write(1, 9, 0, Some(1))], Some("S2")),
-            ("a read of what is not durable", vec![read(1, 9, 0, 1)], Some("S2")),
-            ("a stale read", vec![first, second, read(3, 7, 21, 22)], Some("linearizability")),
-            ("an empty read after a write", vec![first, read(3, 0, 11, 12)], Some("linearizability")),
-            ("a read from the future", vec![write(2, 8, 30, Some(40)), read(3, 8, 1, 2)], Some("linearizability")),
-            ("two reads against the order", vec![
-                write(1, 7, 0, None), write(2, 8, 0, None), read(3, 8, 1, 2), read(4, 7, 3, 4),
-            ], Some("linearizability")),
-            ("writes against the order", vec![write(1, 7, 30, Some(40)), write(2, 8, 5, Some(20))], Some("linearizability")),
+            (
+                "a read of what is not durable",
+                vec![read(1, 9, 0, 1)],
+                Some("S2"),
+            ),
+            (
+                "a stale read",
+                vec![first, second, read(3, 7, 21, 22)],
+                Some("linearizability"),
+            ),
+            (
+                "an empty read after a write",
+                vec![first, read(3, 0, 11, 12)],
+                Some("linearizability"),
+            ),
+            (
+                "a read from the future",
+                vec![write(2, 8, 30, Some(40)), read(3, 8, 1, 2)],
+                Some("linearizability"),
+            ),
+            (
+                "two reads against the order",
+                vec![
+                    write(1, 7, 0, None),
+                    write(2, 8, 0, None),
+                    read(3, 8, 1, 2),
+                    read(4, 7, 3, 4),
+                ],
+                Some("linearizability"),
+            ),
+            (
+                "writes against the order",
+                vec![write(1, 7, 30, Some(40)), write(2, 8, 5, Some(20))],
+                Some("linearizability"),
+            ),
         ] {
             let found = check(&operations, &log).err();
             match fault {
                 None => assert_eq!(found, None, "{why}"),
-                Some(word) => assert!(found.as_ref().is_some_and(|text| text.starts_with(word)), "{why}: {found:?}"),
+                Some(word) => assert!(
+                    found.as_ref().is_some_and(|text| text.starts_with(word)),
+                    "{why}: {found:?}"
+                ),
             }
         }
     }

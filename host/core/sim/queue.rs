@@ -95,3 +95,24 @@ impl<E> Ord for Slot<E> {
         (self.time, self.order).cmp(&(other.time, other.order))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_in_the_order_they_were_scheduled() {
+        let mut queue = Queue::new();
+        for (time, name) in [(5, "c"), (3, "a"), (5, "d"), (3, "b"), (9, "e")] {
+            queue.at(time, name);
+        }
+        let mut seen = Vec::new();
+        while let Some(name) = queue.take(5) {
+            seen.push((queue.now(), name));
+        }
+        assert_eq!(seen, [(3, "a"), (3, "b"), (5, "c"), (5, "d")]);
+        queue.at(1, "late means now");
+        assert_eq!(queue.take(9), Some("late means now"));
+        assert_eq!((queue.take(8), queue.now()), (None, 8));
+    }
+}

@@ -115,3 +115,35 @@ impl Rng {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_replay_stay_in_range_and_streams_differ() {
+        let draw = |seed, stream| {
+            let mut rng = Rng::new(seed, stream);
+            [rng.bits(), rng.range(0, 1 << 60), rng.exponential(1 << 40)]
+        };
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert_ne!(draw(1, 2), draw(1, 3));
+        assert_ne!(draw(1, 2), draw(2, 2));
+        let mut rng = Rng::new(7, 7);
+        for _ in 0..10_000 {
+            assert!((5..9).contains(&rng.range(5, 9)));
+            assert!((0.0..1.0).contains(&rng.unit()));
+            assert!(rng.heavy(10, 1000) <= 1000);
+            assert_eq!(rng.weighted(&[0.0, 1.0, 0.0]), Some(1));
+        }
+        assert_eq!(
+            (rng.range(3, 3), rng.weighted(&[0.0]), rng.chance(0.0)),
+            (3, None, false)
+        );
+        let mut items: Vec<u32> = (0..100).collect();
+        rng.shuffle(&mut items);
+        assert!(!items.is_sorted());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
+    }
+}

@@ -271,7 +271,11 @@ impl Setup {
         Self {
             seed,
             layout,
-            tags: if rng.chance(0.6) { Tags::Content } else { Tags::Unique },
+            tags: if rng.chance(0.6) {
+                Tags::Content
+            } else {
+                Tags::Unique
+            },
             nodes,
             shards: u32::try_from(shards).unwrap_or(1),
             ttl,

@@ -45,7 +45,12 @@ impl Store {
     }
 
     /// The keys after `after` that begin with `prefix`, at most `limit`, and whether there are more.
-    pub fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> (Vec<(&str, &Object)>, bool) {
+    pub fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<(&str, &Object)>, bool) {
         let from = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
@@ -125,9 +130,15 @@ pub const LONGEST: u64 = 5;
 /// Draws the fate of a request. Without `hostile` every request takes its usual time and nothing fails.
 pub fn fate(rng: &mut Rng, setup: &Setup, way: Way, put: bool, hostile: bool) -> Fate {
     let faults: &StoreFaults = &setup.faults;
-    let mut delay = setup.store_delay / 2 + rng.exponential(setup.store_delay / 2).min(LONGEST * setup.store_delay);
+    let mut delay = setup.store_delay / 2
+        + rng
+            .exponential(setup.store_delay / 2)
+            .min(LONGEST * setup.store_delay);
     if hostile && (way.slow || rng.chance(faults.slow)) {
-        delay = rng.heavy(setup.store_delay * if way.slow { 20 } else { 4 }, faults.slow_most);
+        delay = rng.heavy(
+            setup.store_delay * if way.slow { 20 } else { 4 },
+            faults.slow_most,
+        );
     }
     let arrive = delay * rng.range(20, 81) / 100;
     let honest = Fate {
@@ -142,11 +153,21 @@ pub fn fate(rng: &mut Rng, setup: &Setup, way: Way, put: bool, hostile: bool) ->
         };
     }
     if way.deaf {
-        return Fate { answer: None, ..honest };
+        return Fate {
+            answer: None,
+            ..honest
+        };
     }
     if way.outage {
-        let answer = if rng.chance(0.2) { None } else { Some((delay, Answer::Failed)) };
-        return Fate { effect: None, answer };
+        let answer = if rng.chance(0.2) {
+            None
+        } else {
+            Some((delay, Answer::Failed))
+        };
+        return Fate {
+            effect: None,
+            answer,
+        };
     }
     if !hostile {
         return honest;
@@ -166,13 +187,34 @@ pub fn fate(rng: &mut Rng, setup: &Setup, way: Way, put: bool, hostile: bool) ->
         return honest;
     }
     match rng.weighted(&weights) {
-        Some(0) => Fate { effect: None, answer: Some((delay, Answer::Refused)) },
-        Some(1) => Fate { effect: None, answer: Some((delay, Answer::Failed)) },
-        Some(2) => Fate { effect: None, answer: None },
-        Some(3) => Fate { effect: Some(arrive), answer: Some((delay, Answer::Failed)) },
-        Some(4) => Fate { effect: None, answer: Some((delay, Answer::Conflict)) },
-        Some(5) => Fate { effect: Some(arrive), answer: Some((delay, Answer::Conflict)) },
-        Some(6) => Fate { effect: Some(arrive), answer: None },
+        Some(0) => Fate {
+            effect: None,
+            answer: Some((delay, Answer::Refused)),
+        },
+        Some(1) => Fate {
+            effect: None,
+            answer: Some((delay, Answer::Failed)),
+        },
+        Some(2) => Fate {
+            effect: None,
+            answer: None,
+        },
+        Some(3) => Fate {
+            effect: Some(arrive),
+            answer: Some((delay, Answer::Failed)),
+        },
+        Some(4) => Fate {
+            effect: None,
+            answer: Some((delay, Answer::Conflict)),
+        },
+        Some(5) => Fate {
+            effect: Some(arrive),
+            answer: Some((delay, Answer::Conflict)),
+        },
+        Some(6) => Fate {
+            effect: Some(arrive),
+            answer: None,
+        },
         Some(_) => Fate {
             effect: Some(rng.range(delay, faults.late_most.max(delay + 1))),
             answer: rng.chance(0.5).then_some((delay, Answer::Failed)),
@@ -186,4 +228,77 @@ fn hash(body: &[u8]) -> u64 {
     body.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_hold_and_tags_are_what_the_store_makes_them() {
+        for (tags, same) in [(Tags::Content, true), (Tags::Unique, false)] {
+            let mut store = Store::new(tags);
+            let tag = store
+                .put("leases/000.json", b"a".to_vec(), Condition::Create)
+                .unwrap();
+            assert_eq!(
+                store.put("leases/000.json", b"b".to_vec(), Condition::Create),
+                Err(())
+            );
+            assert_eq!(
+                store.put("leases/001.json", b"b".to_vec(), Condition::Match(tag)),
+                Err(())
+            );
+            let again = store
+                .put("leases/000.json", b"a".to_vec(), Condition::Match(tag))
+                .unwrap();
+            assert_eq!(again == tag, same, "{tags:?}");
+            let other = store
+                .put("leases/000.json", b"b".to_vec(), Condition::Always)
+                .unwrap();
+            assert_ne!(other, again);
+            assert_eq!(
+                store.put("leases/000.json", b"c".to_vec(), Condition::Match(again)),
+                Err(())
+            );
+        }
+    }
+
+    #[test]
+    fn lists_come_in_pages_after_a_name() {
+        let mut store = Store::new(Tags::Unique);
+        for name in ["a", "b/1", "b/2", "c"] {
+            store.put(name, Vec::new(), Condition::Create).unwrap();
+        }
+        for (after, limit, names, more) in [
+            ("", 2, vec!["a", "b/1"], true),
+            ("b/1", 2, vec!["b/2", "c"], false),
+            ("b/", 9, vec!["b/1", "b/2", "c"], false),
+            ("c", 9, vec![], false),
+        ] {
+            let (found, rest) = store.list("", Some(after), limit);
+            assert_eq!(
+                found.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+                names,
+                "{after}"
+            );
+            assert_eq!(rest, more, "{after}");
+        }
+    }
+
+    #[test]
+    fn without_hostility_every_request_is_answered_in_time() {
+        let mut rng = Rng::new(1, 1);
+        let setup = Setup::new(1);
+        for _ in 0..10_000 {
+            let fate = fate(&mut rng, &setup, Way::default(), true, false);
+            let (Some(effect), Some((answer, Answer::Honest))) = (fate.effect, fate.answer) else {
+                panic!("{fate:?}");
+            };
+            assert!(
+                effect <= answer && answer <= (LONGEST + 1) * setup.store_delay,
+                "{fate:?}"
+            );
+        }
+    }
 }

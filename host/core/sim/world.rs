@@ -38,6 +38,9 @@ use process::{Life, Process, ProcessId};
 use quiet::Quiet;
 pub use report::{Figures, Outcome, Violation};
 
+/// More events than this at one moment mean that somebody wakes itself without end.
+const STORM: u32 = 50_000;
+
 /// A run in progress.
 #[derive(Debug)]
 pub struct World {
@@ -65,6 +68,8 @@ pub struct World {
     aftermath: Time,
     quiet: Quiet,
     broken: u32,
+    /// How many events came at one moment.
+    instant: (Time, u32),
 }
 
 impl World {
@@ -86,6 +91,7 @@ impl World {
             aftermath: 0,
             quiet: Quiet::default(),
             broken: 0,
+            instant: (0, 0),
             queue: Queue::new(),
             seeds: Rng::new(seed, 1),
             network: Rng::new(seed, 2),
@@ -123,6 +129,18 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
+        let now = self.queue.now();
+        self.instant = if self.instant.0 == now {
+            (now, self.instant.1 + 1)
+        } else {
+            (now, 0)
+        };
+        if self.instant.1 > STORM {
+            return self.fail(
+                "L4",
+                format!("{STORM} events came at one moment, the last was {event:?}"),
+            );
+        }
         if let Some((process, thread)) = event.thread() {
             let target = &mut self.processes[process];
             if !target.running() {
@@ -203,8 +221,13 @@ impl World {
             deferred: Vec::new(),
             way: Way::default(),
             cut: false,
-            control: Control::new(options, Arc::clone(&strategy), seed(), Moment::from_nanos(now))
-                .expect("options that make sense"),
+            control: Control::new(
+                options,
+                Arc::clone(&strategy),
+                seed(),
+                Moment::from_nanos(now),
+            )
+            .expect("options that make sense"),
             runner: Runner::new(runner, strategy, seed()),
             layout: Layout::new(layout, seed()),
             clock,
@@ -276,7 +299,11 @@ impl World {
 
     fn trace(&self, words: impl FnOnce() -> String) {
         if self.trace {
-            println!("{:>12.6} {}", self.queue.now() as f64 / SECOND as f64, words());
+            println!(
+                "{:>12.6} {}",
+                self.queue.now() as f64 / SECOND as f64,
+                words()
+            );
         }
     }
 }

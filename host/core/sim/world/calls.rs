@@ -90,7 +90,11 @@ impl World {
         // Few shards get most of the calls, so that they get close to each other.
         let shards = u64::from(self.setup.shards);
         let hot = shards.min(3);
-        let shard = if self.calls.rng.chance(0.7) { self.calls.rng.range(0, hot) } else { self.calls.rng.range(0, shards) };
+        let shard = if self.calls.rng.chance(0.7) {
+            self.calls.rng.range(0, hot)
+        } else {
+            self.calls.rng.range(0, shards)
+        };
         let write = self.calls.rng.chance(0.5);
         let id = self.calls.next;
         self.calls.next += 1;
@@ -108,14 +112,32 @@ impl World {
             away: None,
         };
         if self.trace {
-            self.trace(|| format!("call {id} ({}) of shard {shard} at {}", if write { "write" } else { "read" }, shown(entry)));
+            self.trace(|| {
+                format!(
+                    "call {id} ({}) of shard {shard} at {}",
+                    if write { "write" } else { "read" },
+                    shown(entry)
+                )
+            });
         }
         self.calls.open.insert(id, call);
         self.queue.after(
             TIMEOUT + CONNECT,
-            Event::CallTimer { call: id, attempt: u32::MAX, why: Timer::GiveUp },
+            Event::CallTimer {
+                call: id,
+                attempt: u32::MAX,
+                why: Timer::GiveUp,
+            },
         );
-        self.look_for(entry, Ticket { call: id, attempt: 1, from: None, since });
+        self.look_for(
+            entry,
+            Ticket {
+                call: id,
+                attempt: 1,
+                from: None,
+                since,
+            },
+        );
     }
 
     /// Decides where an attempt goes from here.
@@ -139,7 +161,13 @@ impl World {
         let local = target.runner.local(shard);
         let decision = route::route(&ask, &target.routes, &local, now, self.rules);
         if self.trace && !matches!(decision, Decision::Park { .. }) {
-            self.trace(|| format!("call {} at {}: {decision:?} ({local:?})", ticket.call, shown(process)));
+            self.trace(|| {
+                format!(
+                    "call {} at {}: {decision:?} ({local:?})",
+                    ticket.call,
+                    shown(process)
+                )
+            });
         }
         match decision {
             Decision::Local { .. } => {
@@ -152,10 +180,19 @@ impl World {
                     return self.answer_call(process, ticket, Reply::NotOwner);
                 }
                 self.check_run(process, shard, ticket.call, &local);
-                let item = Item { ticket, value: ticket.call, write };
+                let item = Item {
+                    ticket,
+                    value: ticket.call,
+                    write,
+                };
                 self.run_call(process, shard, item);
             }
-            Decision::Forward { session, address, until, .. } => {
+            Decision::Forward {
+                session,
+                address,
+                until,
+                ..
+            } => {
                 self.check_forward(process, ticket, until);
                 if ticket.from.is_some() {
                     return self.answer_call(process, ticket, Reply::NotOwner);
@@ -171,26 +208,53 @@ impl World {
                 }
                 self.processes[process].parked.push(ticket);
                 let at = self.world_time(process, until);
-                self.queue.at(at, Event::ParkTimer(process, ticket.call, ticket.attempt));
+                self.queue
+                    .at(at, Event::ParkTimer(process, ticket.call, ticket.attempt));
             }
             Decision::Refuse(_) => self.answer_call(process, ticket, Reply::NotOwner),
         }
     }
 
-    fn forward(&mut self, process: ProcessId, to: ProcessId, ticket: Ticket, session: SessionId, until: Moment) {
+    fn forward(
+        &mut self,
+        process: ProcessId,
+        to: ProcessId,
+        ticket: Ticket,
+        session: SessionId,
+        until: Moment,
+    ) {
         let end = self.world_time(process, until);
-        let message = Message::Call { call: ticket.call, attempt: ticket.attempt, session };
+        let message = Message::Call {
+            call: ticket.call,
+            attempt: ticket.attempt,
+            session,
+        };
         if let Some(call) = self.calls.open.get_mut(&ticket.call) {
             call.away = Some((to, self.queue.now()));
         }
         self.queue.at(
             end,
-            Event::CallTimer { call: ticket.call, attempt: ticket.attempt, why: Timer::GiveUp },
+            Event::CallTimer {
+                call: ticket.call,
+                attempt: ticket.attempt,
+                why: Timer::GiveUp,
+            },
         );
         // Half of the connections are there already and swallow; the others never come about.
         if (self.processes[process].cut || self.processes[to].cut) && self.network.chance(0.5) {
-            let reply = Message::Reply { call: ticket.call, attempt: ticket.attempt, reply: Reply::Unreachable };
-            self.queue.after(CONNECT, Event::Message { from: to, to: process, message: reply });
+            let reply = Message::Reply {
+                call: ticket.call,
+                attempt: ticket.attempt,
+                reply: Reply::Unreachable,
+            };
+            self.queue.after(
+                CONNECT,
+                Event::Message {
+                    from: to,
+                    to: process,
+                    message: reply,
+                },
+            );
             return;
         }
         self.send(process, to, message);
@@ -203,21 +267,35 @@ impl World {
         }
         let usual = self.setup.peer_delay;
         let delay = usual / 2 + self.network.exponential(usual / 2);
-        self.queue.after(delay, Event::Message { from, to, message });
+        self.queue
+            .after(delay, Event::Message { from, to, message });
     }
 
     pub(super) fn message(&mut self, from: ProcessId, to: ProcessId, message: Message) {
         match message {
             Message::Notice(shard) => self.notice(to, shard),
-            Message::Call { call, attempt, session } => {
+            Message::Call {
+                call,
+                attempt,
+                session,
+            } => {
                 let since = self.local(to);
-                let ticket = Ticket { call, attempt, from: Some(from), since };
+                let ticket = Ticket {
+                    call,
+                    attempt,
+                    from: Some(from),
+                    since,
+                };
                 if self.processes[to].control.session() != session {
                     return self.answer_call(to, ticket, Reply::NotOwner);
                 }
                 self.look_for(to, ticket);
             }
-            Message::Reply { call, attempt, reply } => self.heard(call, attempt, reply),
+            Message::Reply {
+                call,
+                attempt,
+                reply,
+            } => self.heard(call, attempt, reply),
         }
     }
 
@@ -226,9 +304,24 @@ impl World {
         if let Message::Call { call, attempt, .. } = message
             && self.network.chance(0.8)
         {
-            let delay = if self.network.chance(0.5) { MILLI } else { CONNECT };
-            let reply = Message::Reply { call: *call, attempt: *attempt, reply: Reply::Unreachable };
-            self.queue.after(delay, Event::Message { from, to: from, message: reply });
+            let delay = if self.network.chance(0.5) {
+                MILLI
+            } else {
+                CONNECT
+            };
+            let reply = Message::Reply {
+                call: *call,
+                attempt: *attempt,
+                reply: Reply::Unreachable,
+            };
+            self.queue.after(
+                delay,
+                Event::Message {
+                    from,
+                    to: from,
+                    message: reply,
+                },
+            );
         }
     }
 
@@ -237,7 +330,11 @@ impl World {
         match ticket.from {
             None => self.heard(ticket.call, ticket.attempt, reply),
             Some(from) => {
-                let message = Message::Reply { call: ticket.call, attempt: ticket.attempt, reply };
+                let message = Message::Reply {
+                    call: ticket.call,
+                    attempt: ticket.attempt,
+                    reply,
+                };
                 self.send(process, from, message);
             }
         }
@@ -276,7 +373,14 @@ impl World {
                 call.attempt += 1;
                 let attempt = call.attempt;
                 let pause = u64::try_from(pause.as_nanos()).unwrap_or(SECOND);
-                self.queue.after(pause, Event::CallTimer { call: id, attempt, why: Timer::Retry });
+                self.queue.after(
+                    pause,
+                    Event::CallTimer {
+                        call: id,
+                        attempt,
+                        why: Timer::Retry,
+                    },
+                );
             }
             None if failed == Failed::Sent => self.end_unknown(id, "outcome unknown"),
             None => self.end_refused(id),
@@ -294,7 +398,15 @@ impl World {
             Timer::Retry => {
                 let entry = call.entry;
                 let since = self.local(entry);
-                self.look_for(entry, Ticket { call: id, attempt, from: None, since });
+                self.look_for(
+                    entry,
+                    Ticket {
+                        call: id,
+                        attempt,
+                        from: None,
+                        since,
+                    },
+                );
             }
             Timer::GiveUp => self.end_unknown(id, "gave up"),
         }
@@ -309,7 +421,10 @@ impl World {
 
     pub(super) fn park_timer(&mut self, process: ProcessId, call: u64, attempt: u32) {
         let parked = &mut self.processes[process].parked;
-        let Some(index) = parked.iter().position(|ticket| (ticket.call, ticket.attempt) == (call, attempt)) else {
+        let Some(index) = parked
+            .iter()
+            .position(|ticket| (ticket.call, ticket.attempt) == (call, attempt))
+        else {
             return;
         };
         let ticket = parked.swap_remove(index);
@@ -341,7 +456,11 @@ impl World {
             return;
         };
         self.figures.calls_done += 1;
-        let kind = if call.write { Kind::Write(id) } else { Kind::Read(value) };
+        let kind = if call.write {
+            Kind::Write(id)
+        } else {
+            Kind::Read(value)
+        };
         self.calls.histories[call.shard as usize].push(Operation {
             call: id,
             begun: call.begun,
@@ -376,7 +495,13 @@ impl World {
         self.calls.failed += 1;
         self.calls.last_failure = format!("call {id} of shard {}: refused", call.shard);
         if call.executed > 0 {
-            self.fail("S12", format!("call {id} was reported as refused, but ran {} times", call.executed));
+            self.fail(
+                "S12",
+                format!(
+                    "call {id} was reported as refused, but ran {} times",
+                    call.executed
+                ),
+            );
         }
         if call.write {
             self.calls.refused.push((call.shard, id));
@@ -391,7 +516,13 @@ impl World {
         call.executed += 1;
         let executed = call.executed;
         if executed > 1 {
-            self.fail("S12", format!("call {id} of shard {shard} ran {executed} times, now on {} ({local:?})", shown(process)));
+            self.fail(
+                "S12",
+                format!(
+                    "call {id} of shard {shard} ran {executed} times, now on {} ({local:?})",
+                    shown(process)
+                ),
+            );
         }
     }
 }

@@ -23,7 +23,10 @@ impl World {
         if !self.hostile {
             return;
         }
-        let gap = self.chance.exponential(self.setup.chaos.gap).max(50 * MILLI);
+        let gap = self
+            .chance
+            .exponential(self.setup.chaos.gap)
+            .max(50 * MILLI);
         self.queue.after(gap, Event::Strike);
         if self.broken > 0 && !self.setup.chaos.together {
             return;
@@ -37,7 +40,9 @@ impl World {
         // Short ones, some about a TTL long, and long ones.
         let long = match self.chance.range(0, 3) {
             0 => self.chance.range(10 * MILLI, self.setup.interval),
-            1 => self.chance.range(self.setup.ttl / 2, self.setup.ttl + self.setup.interval),
+            1 => self
+                .chance
+                .range(self.setup.ttl / 2, self.setup.ttl + self.setup.interval),
             _ => self.chance.range(SECOND, most.max(2 * SECOND)),
         };
         self.befall(what, long);
@@ -72,7 +77,9 @@ impl World {
         match what {
             Misfortune::Pause => self.processes[process].paused = true,
             Misfortune::StallLoop => self.processes[process].stalled = true,
-            Misfortune::CutStore | Misfortune::CutReplies => set(&mut self.processes[process].way, what, true),
+            Misfortune::CutStore | Misfortune::CutReplies => {
+                set(&mut self.processes[process].way, what, true)
+            }
             Misfortune::CutPeers => self.processes[process].cut = true,
             Misfortune::Crash => self.kill(process, Life::Killed),
             Misfortune::RestartAtOnce => {
@@ -84,7 +91,9 @@ impl World {
             Misfortune::Twin => return self.start_again(process, 0),
             Misfortune::Leave => self.queue.after(0, Event::Command(process, Command::Leave)),
             Misfortune::Drain => self.queue.after(0, Event::Command(process, Command::Drain)),
-            Misfortune::Cordon => self.queue.after(0, Event::Command(process, Command::Cordon)),
+            Misfortune::Cordon => self
+                .queue
+                .after(0, Event::Command(process, Command::Cordon)),
             Misfortune::Move => return self.move_some(process),
             Misfortune::DatabaseCrash => {
                 let open: Vec<u32> = self.processes[process]
@@ -100,7 +109,8 @@ impl World {
                 return;
             }
             Misfortune::StepWall => {
-                let by = self.chance.range(0, 2 * 86_400 * SECOND).cast_signed() - (86_400 * SECOND).cast_signed();
+                let by = self.chance.range(0, 2 * 86_400 * SECOND).cast_signed()
+                    - (86_400 * SECOND).cast_signed();
                 self.processes[process].clock.step(by);
                 return;
             }
@@ -114,7 +124,11 @@ impl World {
     fn spoil(&mut self, what: Misfortune) -> bool {
         let shard = self.chance.range(0, u64::from(self.setup.shards));
         let shard = u32::try_from(shard).unwrap_or(0);
-        let names: Vec<_> = self.processes.iter().map(|process| process.name.clone()).collect();
+        let names: Vec<_> = self
+            .processes
+            .iter()
+            .map(|process| process.name.clone())
+            .collect();
         let name = self.chance.pick(&names).clone();
         let key = match what {
             Misfortune::DeleteLease | Misfortune::CorruptLease => Key::Lease(shard),
@@ -137,7 +151,11 @@ impl World {
         let now = self.queue.now();
         match &key {
             Key::Lease(shard) => self.facts.shards[*shard as usize].spoiled = Some(now),
-            Key::Node(_) => self.facts.shards.iter_mut().for_each(|facts| facts.spoiled = Some(now)),
+            Key::Node(_) => self
+                .facts
+                .shards
+                .iter_mut()
+                .for_each(|facts| facts.spoiled = Some(now)),
         }
         if matches!(what, Misfortune::DeleteLease | Misfortune::DeleteNode) {
             self.store.delete(&object);
@@ -149,19 +167,31 @@ impl World {
     }
 
     fn spoiled_body(&mut self, object: &str) -> Vec<u8> {
-        let old = self.store.get(object).map(|object| object.body.clone()).unwrap_or_default();
+        let old = self
+            .store
+            .get(object)
+            .map(|object| object.body.clone())
+            .unwrap_or_default();
         match self.chance.range(0, 6) {
             0 => Vec::new(),
             1 => b"{}".to_vec(),
             2 => vec![b'x'; 20_000],
-            3 => String::from_utf8_lossy(&old).replace("\"version\":1", "\"version\":99").into_bytes(),
+            3 => String::from_utf8_lossy(&old)
+                .replace("\"version\":1", "\"version\":99")
+                .into_bytes(),
             4 => old[..old.len() / 2].to_vec(),
-            _ => (0..200).map(|_| u8::try_from(self.chance.range(0, 256)).unwrap_or(0)).collect(),
+            _ => (0..200)
+                .map(|_| u8::try_from(self.chance.range(0, 256)).unwrap_or(0))
+                .collect(),
         }
     }
 
     fn garbage(&mut self) {
-        let many = if self.chance.chance(0.1) { 1200 } else { self.chance.range(1, 20) };
+        let many = if self.chance.chance(0.1) {
+            1200
+        } else {
+            self.chance.range(1, 20)
+        };
         for _ in 0..many {
             let number = self.chance.bits();
             let name = match number % 5 {
@@ -177,12 +207,20 @@ impl World {
     }
 
     fn join(&mut self) {
-        let running: Vec<_> = self.processes.iter().filter(|process| process.running()).collect();
+        let running: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|process| process.running())
+            .collect();
         if running.len() >= MOST_NODES || self.processes.len() >= MOST_PROCESSES {
             return;
         }
         let free: Vec<usize> = (0..MOST_NODES + 2)
-            .filter(|index| running.iter().all(|process| process.name != node_name(*index)))
+            .filter(|index| {
+                running
+                    .iter()
+                    .all(|process| process.name != node_name(*index))
+            })
             .collect();
         let name = node_name(*self.chance.pick(&free));
         let process = self.spawn_into_this_world(&name, None);
@@ -207,7 +245,11 @@ impl World {
         let process = self.spawn(name, clock);
         let outage = self.processes.iter().any(|other| other.way.outage);
         let slow = self.processes.iter().any(|other| other.way.slow);
-        self.processes[process].way = Way { outage, slow, ..Way::default() };
+        self.processes[process].way = Way {
+            outage,
+            slow,
+            ..Way::default()
+        };
         process
     }
 
@@ -224,7 +266,8 @@ impl World {
         }
         let shard = *self.chance.pick(&held);
         let to = self.chance.pick(&others).clone();
-        self.queue.after(0, Event::Command(process, Command::Move { shard, to }));
+        self.queue
+            .after(0, Event::Command(process, Command::Move { shard, to }));
     }
 
     pub(super) fn heal(&mut self, what: Misfortune, process: ProcessId) {
@@ -241,18 +284,26 @@ impl World {
         }
         if !self.processes[process].running() {
             // Some come back under their name, some never do.
-            if matches!(what, Misfortune::Crash | Misfortune::Leave) && self.hostile && self.chance.chance(0.7) {
+            if matches!(what, Misfortune::Crash | Misfortune::Leave)
+                && self.hostile
+                && self.chance.chance(0.7)
+            {
                 self.start_again(process, 0);
             }
             return;
         }
         self.trace(|| format!("{}: {what:?} ends", shown(process)));
         match what {
-            Misfortune::Pause | Misfortune::StallLoop => self.resume(process, what == Misfortune::Pause),
-            Misfortune::CutStore | Misfortune::CutReplies => set(&mut self.processes[process].way, what, false),
+            Misfortune::Pause | Misfortune::StallLoop => {
+                self.resume(process, what == Misfortune::Pause)
+            }
+            Misfortune::CutStore | Misfortune::CutReplies => {
+                set(&mut self.processes[process].way, what, false)
+            }
             Misfortune::CutPeers => self.processes[process].cut = false,
             Misfortune::Drain | Misfortune::Cordon => {
-                self.queue.after(0, Event::Command(process, Command::Uncordon));
+                self.queue
+                    .after(0, Event::Command(process, Command::Uncordon));
             }
             _ => {}
         }

@@ -62,17 +62,26 @@ impl Facts {
     }
 
     fn session(&mut self, session: SessionId, process: ProcessId) -> &mut SessionFacts {
-        self.sessions.entry(session).or_insert_with(|| SessionFacts {
-            process,
-            proof: None,
-            leases: BTreeMap::new(),
-        })
+        self.sessions
+            .entry(session)
+            .or_insert_with(|| SessionFacts {
+                process,
+                proof: None,
+                leases: BTreeMap::new(),
+            })
     }
 }
 
 impl World {
     /// A write took effect.
-    pub(super) fn applied(&mut self, process: ProcessId, sent: Moment, key: &Key, before: Option<&Object>, body: &[u8]) {
+    pub(super) fn applied(
+        &mut self,
+        process: ProcessId,
+        sent: Moment,
+        key: &Key,
+        before: Option<&Object>,
+        body: &[u8],
+    ) {
         if self.trace {
             self.trace(|| {
                 let text = String::from_utf8_lossy(body);
@@ -92,26 +101,49 @@ impl World {
                 let old = before.and_then(|object| NodeRecord::decode(name, &object.body).ok());
                 match NodeRecord::decode(name, body) {
                     Ok(new) => self.node_written(process, sent, old.as_ref(), &new),
-                    Err(error) => self.fail("format", format!("{} wrote a body that it cannot read: {error}", shown(process))),
+                    Err(error) => self.fail(
+                        "format",
+                        format!(
+                            "{} wrote a body that it cannot read: {error}",
+                            shown(process)
+                        ),
+                    ),
                 }
             }
             Key::Lease(shard) => {
                 let old = before.and_then(|object| LeaseRecord::decode(*shard, &object.body).ok());
                 match LeaseRecord::decode(*shard, body) {
                     Ok(new) => self.lease_written(process, sent, old.as_ref(), &new),
-                    Err(error) => self.fail("format", format!("{} wrote a body that it cannot read: {error}", shown(process))),
+                    Err(error) => self.fail(
+                        "format",
+                        format!(
+                            "{} wrote a body that it cannot read: {error}",
+                            shown(process)
+                        ),
+                    ),
                 }
             }
         }
     }
 
-    fn node_written(&mut self, process: ProcessId, sent: Moment, old: Option<&NodeRecord>, new: &NodeRecord) {
+    fn node_written(
+        &mut self,
+        process: ProcessId,
+        sent: Moment,
+        old: Option<&NodeRecord>,
+        new: &NodeRecord,
+    ) {
         let session = new.info.session;
         if let Some(old) = old
             && old.info.session != session
             && !old.info.state.is_over()
         {
-            self.session_ended(process, &old.info.name.clone(), old.info.session, "replaced");
+            self.session_ended(
+                process,
+                &old.info.name.clone(),
+                old.info.session,
+                "replaced",
+            );
         }
         if new.info.state == NodeState::Dead {
             if old.is_some_and(|old| old.info.session == session && !old.info.state.is_over()) {
@@ -120,7 +152,14 @@ impl World {
             return;
         }
         if old.is_some_and(|old| old.info.session == session && old.info.state.is_over()) {
-            self.fail("S13", format!("{} revived session {session} of {}, which is over", shown(process), new.info.name));
+            self.fail(
+                "S13",
+                format!(
+                    "{} revived session {session} of {}, which is over",
+                    shown(process),
+                    new.info.name
+                ),
+            );
         }
         let facts = self.facts.session(session, process);
         facts.proof = facts.proof.max(Some(sent));
@@ -148,14 +187,24 @@ impl World {
             );
         }
         // A store that was away for all made all look dead.
-        let live = self.processes.iter().filter(|process| process.running()).count();
+        let live = self
+            .processes
+            .iter()
+            .filter(|process| process.running())
+            .count();
         let target = &self.processes[victim];
-        let well = target.running() && !target.paused && !target.stalled && target.way == Default::default();
+        let well = target.running()
+            && !target.paused
+            && !target.stalled
+            && target.way == Default::default();
         if victim != by
             && well
             && how == "ended"
             && live > 3
-            && self.facts.outage_ended.is_some_and(|ended| now - ended < self.setup.interval / 4)
+            && self
+                .facts
+                .outage_ended
+                .is_some_and(|ended| now - ended < self.setup.interval / 4)
         {
             self.fail(
                 "L8",
@@ -164,32 +213,65 @@ impl World {
         }
     }
 
-    fn lease_written(&mut self, process: ProcessId, sent: Moment, old: Option<&LeaseRecord>, new: &LeaseRecord) {
+    fn lease_written(
+        &mut self,
+        process: ProcessId,
+        sent: Moment,
+        old: Option<&LeaseRecord>,
+        new: &LeaseRecord,
+    ) {
         let shard = new.shard;
         let Some(owner) = &new.owner else {
             return self.lease_freed(process, old, new);
         };
         let session = self.processes[process].control.session();
-        if self.processes[process].running() && owner.session != session && old.is_none_or(|old| old.owner != new.owner) {
-            let known = self.facts.sessions.get(&owner.session).is_some_and(|facts| facts.process == process);
+        if self.processes[process].running()
+            && owner.session != session
+            && old.is_none_or(|old| old.owner != new.owner)
+        {
+            let known = self
+                .facts
+                .sessions
+                .get(&owner.session)
+                .is_some_and(|facts| facts.process == process);
             if !known {
-                self.fail("S13", format!("{} wrote a lease of shard {shard} in the name of {owner:?}", shown(process)));
+                self.fail(
+                    "S13",
+                    format!(
+                        "{} wrote a lease of shard {shard} in the name of {owner:?}",
+                        shown(process)
+                    ),
+                );
             }
         }
         let facts = &self.facts.shards[shard as usize];
-        let before = old.filter(|old| old.owner.as_ref() == Some(owner) && old.generation == new.generation);
+        let before =
+            old.filter(|old| old.owner.as_ref() == Some(owner) && old.generation == new.generation);
         if before.is_none() {
             if new.generation <= facts.claimed {
-                let (words, highest) = (format!("{} claimed shard {shard} with generation {}", shown(process), new.generation), facts.claimed);
+                let (words, highest) = (
+                    format!(
+                        "{} claimed shard {shard} with generation {}",
+                        shown(process),
+                        new.generation
+                    ),
+                    facts.claimed,
+                );
                 self.fail("S5", format!("{words}, but {highest} was claimed before"));
             }
-            let others: Vec<ProcessId> = (0..self.processes.len()).filter(|other| *other != process).collect();
+            let others: Vec<ProcessId> = (0..self.processes.len())
+                .filter(|other| *other != process)
+                .collect();
             for other in others {
                 if self.live_gates(other).contains(&shard) {
                     let left = self.slack(other, shard);
                     self.fail(
                         "S4",
-                        format!("{} claimed shard {shard} while {} could still answer for {left:?}", shown(process), shown(other)),
+                        format!(
+                            "{} claimed shard {shard} while {} could still answer for {left:?}",
+                            shown(process),
+                            shown(other)
+                        ),
                     );
                 }
             }
@@ -202,7 +284,14 @@ impl World {
         }
         let facts = self.facts.session(owner.session, process);
         let lease = facts.leases.entry(shard).or_insert((new.generation, sent));
-        *lease = (new.generation, if lease.0 == new.generation { lease.1.max(sent) } else { sent });
+        *lease = (
+            new.generation,
+            if lease.0 == new.generation {
+                lease.1.max(sent)
+            } else {
+                sent
+            },
+        );
     }
 
     fn lease_freed(&mut self, process: ProcessId, old: Option<&LeaseRecord>, new: &LeaseRecord) {
@@ -210,9 +299,19 @@ impl World {
         let Some(owner) = old.and_then(|old| old.owner.as_ref()) else {
             return;
         };
-        let holder = self.facts.sessions.get(&owner.session).map(|facts| facts.process);
+        let holder = self
+            .facts
+            .sessions
+            .get(&owner.session)
+            .map(|facts| facts.process);
         if holder != Some(process) {
-            self.fail("S7", format!("{} freed shard {shard}, which {owner:?} held", shown(process)));
+            self.fail(
+                "S7",
+                format!(
+                    "{} freed shard {shard}, which {owner:?} held",
+                    shown(process)
+                ),
+            );
         }
         let target = &self.processes[process];
         let generation = old.map_or(0, |old| old.generation);
@@ -221,7 +320,13 @@ impl World {
             && target.running()
         {
             let stage = site.stage;
-            self.fail("S7", format!("{} freed shard {shard} while its database was {stage:?}", shown(process)));
+            self.fail(
+                "S7",
+                format!(
+                    "{} freed shard {shard} while its database was {stage:?}",
+                    shown(process)
+                ),
+            );
         }
     }
 
@@ -232,7 +337,10 @@ impl World {
             return Vec::new();
         }
         let now = self.local(process);
-        let live = target.sites.iter().filter(|(_, site)| site.open_gate() && now < site.deadline);
+        let live = target
+            .sites
+            .iter()
+            .filter(|(_, site)| site.open_gate() && now < site.deadline);
         live.map(|(shard, _)| *shard).collect()
     }
 
@@ -288,12 +396,23 @@ impl World {
         let target = &self.processes[process];
         match op {
             LeaseOp::Claim { .. } if target.draining || target.leaving => {
-                self.fail("L5", format!("{} drains, and claims: {op:?}", shown(process)));
+                self.fail(
+                    "L5",
+                    format!("{} drains, and claims: {op:?}", shown(process)),
+                );
             }
             LeaseOp::Renew { lease } => {
                 let shard = lease.record.shard;
-                if !target.sites.contains_key(&shard) && matches!(target.runner.local(shard), quarry_core::route::Local::None) {
-                    self.fail("S11", format!("{} renews shard {shard}, of which its runner has nothing", shown(process)));
+                if !target.sites.contains_key(&shard)
+                    && matches!(target.runner.local(shard), quarry_core::route::Local::None)
+                {
+                    self.fail(
+                        "S11",
+                        format!(
+                            "{} renews shard {shard}, of which its runner has nothing",
+                            shown(process)
+                        ),
+                    );
                 }
             }
             _ => {}
@@ -301,11 +420,23 @@ impl World {
     }
 
     /// A database is about to be opened.
-    pub(super) fn check_open(&mut self, process: ProcessId, shard: u32, generation: u64, deadline: Moment) {
+    pub(super) fn check_open(
+        &mut self,
+        process: ProcessId,
+        shard: u32,
+        generation: u64,
+        deadline: Moment,
+    ) {
         let now = self.local(process);
         if let Some(site) = self.processes[process].sites.get(&shard) {
             let stage = site.stage;
-            self.fail("S8", format!("{} opens shard {shard}, which is {stage:?} there", shown(process)));
+            self.fail(
+                "S8",
+                format!(
+                    "{} opens shard {shard}, which is {stage:?} there",
+                    shown(process)
+                ),
+            );
         }
         let opening = self.processes[process]
             .sites
@@ -313,16 +444,35 @@ impl World {
             .filter(|site| site.stage == Stage::Opening)
             .count();
         if opening >= self.setup.max_concurrency {
-            self.fail("S8", format!("{} opens shard {shard} besides {opening} others", shown(process)));
+            self.fail(
+                "S8",
+                format!(
+                    "{} opens shard {shard} besides {opening} others",
+                    shown(process)
+                ),
+            );
         }
         if now >= deadline {
-            self.fail("S9", format!("{} opens shard {shard} {:?} after its deadline", shown(process), now.since(deadline)));
+            self.fail(
+                "S9",
+                format!(
+                    "{} opens shard {shard} {:?} after its deadline",
+                    shown(process),
+                    now.since(deadline)
+                ),
+            );
         }
         self.check_deadline(process, shard, generation, deadline);
     }
 
     /// A deadline must rest on a write that took effect, of the session that holds the lease.
-    pub(super) fn check_deadline(&mut self, process: ProcessId, shard: u32, generation: u64, deadline: Moment) {
+    pub(super) fn check_deadline(
+        &mut self,
+        process: ProcessId,
+        shard: u32,
+        generation: u64,
+        deadline: Moment,
+    ) {
         let layout = self.setup.layout;
         let best = self
             .facts
@@ -343,7 +493,10 @@ impl World {
         let Some(best) = best else {
             return self.fail(
                 "S11",
-                format!("{} acts on generation {generation} of shard {shard}, which it never claimed", shown(process)),
+                format!(
+                    "{} acts on generation {generation} of shard {shard}, which it never claimed",
+                    shown(process)
+                ),
             );
         };
         let proven = best + Duration::from_nanos(self.setup.ttl - self.setup.margin);
@@ -360,17 +513,36 @@ impl World {
     }
 
     /// A database that was opened is about to be served.
-    pub(super) fn check_serve(&mut self, process: ProcessId, shard: u32, generation: u64, deadline: Moment) {
+    pub(super) fn check_serve(
+        &mut self,
+        process: ProcessId,
+        shard: u32,
+        generation: u64,
+        deadline: Moment,
+    ) {
         let now = self.local(process);
         match self.processes[process].sites.get(&shard) {
             Some(site) if site.stage == Stage::Open && site.generation == generation => {
                 if now >= deadline || now >= site.deadline.max(deadline) {
-                    self.fail("S9", format!("{} serves shard {shard} {:?} after its deadline", shown(process), now.since(deadline)));
+                    self.fail(
+                        "S9",
+                        format!(
+                            "{} serves shard {shard} {:?} after its deadline",
+                            shown(process),
+                            now.since(deadline)
+                        ),
+                    );
                 }
             }
             other => {
                 let stage = other.map(|site| site.stage);
-                self.fail("S8", format!("{} serves shard {shard}, which is {stage:?}", shown(process)));
+                self.fail(
+                    "S8",
+                    format!(
+                        "{} serves shard {shard}, which is {stage:?}",
+                        shown(process)
+                    ),
+                );
             }
         }
         self.check_deadline(process, shard, generation, deadline);
@@ -383,7 +555,14 @@ impl World {
         }
         for other in 0..self.processes.len() {
             if other != process && self.live_gates(other).contains(&shard) {
-                self.fail("S1", format!("{} and {} both answer for shard {shard}", shown(process), shown(other)));
+                self.fail(
+                    "S1",
+                    format!(
+                        "{} and {} both answer for shard {shard}",
+                        shown(process),
+                        shown(other)
+                    ),
+                );
             }
         }
     }
@@ -392,10 +571,19 @@ impl World {
     pub(super) fn check_close(&mut self, process: ProcessId, shard: u32) {
         let now = self.local(process);
         match self.processes[process].sites.get(&shard) {
-            None => self.fail("S8", format!("{} closes shard {shard}, which is not open", shown(process))),
+            None => self.fail(
+                "S8",
+                format!("{} closes shard {shard}, which is not open", shown(process)),
+            ),
             Some(site) if site.stage != Stage::Open => {
                 let stage = site.stage;
-                self.fail("S8", format!("{} closes shard {shard}, which is {stage:?}", shown(process)));
+                self.fail(
+                    "S8",
+                    format!(
+                        "{} closes shard {shard}, which is {stage:?}",
+                        shown(process)
+                    ),
+                );
             }
             Some(site) if site.open_gate() && now >= site.deadline => {
                 self.fail("S3", format!("{} closes shard {shard}, which is past its deadline, without cutting it off", shown(process)));
@@ -426,16 +614,32 @@ impl World {
             .find(|(_, site)| !site.killed && now > site.deadline + Duration::from_millis(1))
             .map(|(shard, site)| (*shard, site.deadline));
         if let Some((shard, deadline)) = late {
-            self.fail("L7", format!("{} still has shard {shard} {:?} after its deadline", shown(process), now.since(deadline)));
+            self.fail(
+                "L7",
+                format!(
+                    "{} still has shard {shard} {:?} after its deadline",
+                    shown(process),
+                    now.since(deadline)
+                ),
+            );
         }
     }
 
     /// An answer leaves.
     pub(super) fn check_release(&mut self, process: ProcessId, shard: u32) {
-        let others: Vec<ProcessId> = (0..self.processes.len()).filter(|other| *other != process).collect();
+        let others: Vec<ProcessId> = (0..self.processes.len())
+            .filter(|other| *other != process)
+            .collect();
         for other in others {
             if self.live_gates(other).contains(&shard) {
-                self.fail("S3", format!("{} answers for shard {shard}, as {} could", shown(process), shown(other)));
+                self.fail(
+                    "S3",
+                    format!(
+                        "{} answers for shard {shard}, as {} could",
+                        shown(process),
+                        shown(other)
+                    ),
+                );
             }
         }
     }
@@ -443,15 +647,36 @@ impl World {
     /// A call is about to be forwarded.
     pub(super) fn check_forward(&mut self, process: ProcessId, ticket: Ticket, until: Moment) {
         if ticket.from.is_some() {
-            self.fail("S12", format!("call {} was forwarded to {} and is forwarded again", ticket.call, shown(process)));
+            self.fail(
+                "S12",
+                format!(
+                    "call {} was forwarded to {} and is forwarded again",
+                    ticket.call,
+                    shown(process)
+                ),
+            );
         }
         let now = self.local(process);
         if until <= now {
-            self.fail("S12", format!("call {} uses a route that ended {:?} ago", ticket.call, now.since(until)));
+            self.fail(
+                "S12",
+                format!(
+                    "call {} uses a route that ended {:?} ago",
+                    ticket.call,
+                    now.since(until)
+                ),
+            );
         }
         let most = now + Duration::from_nanos(self.setup.ttl);
         if until > most {
-            self.fail("S12", format!("call {} uses a route for {:?}, longer than any lease lives", ticket.call, until.since(now)));
+            self.fail(
+                "S12",
+                format!(
+                    "call {} uses a route for {:?}, longer than any lease lives",
+                    ticket.call,
+                    until.since(now)
+                ),
+            );
         }
     }
 
@@ -462,7 +687,14 @@ impl World {
         };
         let waited = self.queue.now() - since;
         if waited > self.setup.ttl + self.setup.ttl / 50 + 10 * MILLI {
-            self.fail("S12", format!("call {id} waited {:?} for {}", Duration::from_nanos(waited), shown(to)));
+            self.fail(
+                "S12",
+                format!(
+                    "call {id} waited {:?} for {}",
+                    Duration::from_nanos(waited),
+                    shown(to)
+                ),
+            );
         }
     }
 
@@ -470,7 +702,10 @@ impl World {
     pub(super) fn check_left(&mut self, process: ProcessId) {
         if !self.processes[process].sites.is_empty() {
             let shards: Vec<u32> = self.processes[process].sites.keys().copied().collect();
-            self.fail("S7", format!("{} has left with shards {shards:?} open", shown(process)));
+            self.fail(
+                "S7",
+                format!("{} has left with shards {shards:?} open", shown(process)),
+            );
         }
     }
 
@@ -490,7 +725,11 @@ impl World {
         for shard in 0..self.databases.len() {
             let log = self.databases[shard].log();
             if let Err(words) = super::super::history::check(&self.calls.histories[shard], log) {
-                let oracle = if words.starts_with("S2") { "S2" } else { "linearizability" };
+                let oracle = if words.starts_with("S2") {
+                    "S2"
+                } else {
+                    "linearizability"
+                };
                 return self.fail(oracle, format!("shard {shard}: {words}"));
             }
             let written = |value: u64| {
@@ -504,7 +743,12 @@ impl World {
                 .find(|(of, value)| *of as usize == shard && written(*value))
                 .copied();
             if let Some((_, value)) = ran {
-                return self.fail("S12", format!("call {value} of shard {shard} was reported as refused, and is in the log"));
+                return self.fail(
+                    "S12",
+                    format!(
+                        "call {value} of shard {shard} was reported as refused, and is in the log"
+                    ),
+                );
             }
         }
     }

@@ -36,7 +36,11 @@ pub enum Event {
     },
     /// The next call of a caller; the patience of one ends; one is tried again.
     NextCall,
-    CallTimer { call: u64, attempt: u32, why: Timer },
+    CallTimer {
+        call: u64,
+        attempt: u32,
+        why: Timer,
+    },
     ParkTimer(ProcessId, u64, u32),
     /// Something bad, and its end.
     Strike,
@@ -81,8 +85,16 @@ pub struct Landing {
 /// What processes say to each other.
 #[derive(Debug, Clone)]
 pub enum Message {
-    Call { call: u64, attempt: u32, session: SessionId },
-    Reply { call: u64, attempt: u32, reply: Reply },
+    Call {
+        call: u64,
+        attempt: u32,
+        session: SessionId,
+    },
+    Reply {
+        call: u64,
+        attempt: u32,
+        reply: Reply,
+    },
     Notice(u32),
 }
 
@@ -117,11 +129,17 @@ impl Event {
             | Self::Answer(process, _)
             | Self::Timeout(process, _)
             | Self::OpTimeout(process, _) => Some((*process, Thread::Loop)),
-            Self::WakeRunner(process) | Self::ToRunner(process, _) => Some((*process, Thread::Runner)),
-            Self::Message { to, message: Message::Notice(_), .. } => Some((*to, Thread::Loop)),
-            Self::Site(process, ..) | Self::ParkTimer(process, ..) | Self::Message { to: process, .. } => {
-                Some((*process, Thread::Shards))
+            Self::WakeRunner(process) | Self::ToRunner(process, _) => {
+                Some((*process, Thread::Runner))
             }
+            Self::Message {
+                to,
+                message: Message::Notice(_),
+                ..
+            } => Some((*to, Thread::Loop)),
+            Self::Site(process, ..)
+            | Self::ParkTimer(process, ..)
+            | Self::Message { to: process, .. } => Some((*process, Thread::Shards)),
             Self::Effect(_)
             | Self::Land(_)
             | Self::NextCall

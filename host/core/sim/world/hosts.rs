@@ -18,7 +18,10 @@ const REPLAY: u8 = 3;
 impl World {
     pub(super) fn wake_runner(&mut self, process: ProcessId) {
         let now = self.queue.now();
-        if self.processes[process].runner_wake.is_some_and(|at| at > now) {
+        if self.processes[process]
+            .runner_wake
+            .is_some_and(|at| at > now)
+        {
             return;
         }
         self.processes[process].runner_wake = None;
@@ -68,15 +71,25 @@ impl World {
         }
         match effect {
             HostEffect::Report(report) => {
-                let at = (self.queue.now() + hop(&mut self.network)).max(self.processes[process].to_control);
+                let at = (self.queue.now() + hop(&mut self.network))
+                    .max(self.processes[process].to_control);
                 self.processes[process].to_control = at;
                 self.queue.at(at, Event::ToControl(process, report));
             }
-            HostEffect::Open { shard, generation, writer_epoch, deadline } => {
+            HostEffect::Open {
+                shard,
+                generation,
+                writer_epoch,
+                deadline,
+            } => {
                 self.check_open(process, shard, generation, deadline);
                 self.open(process, shard, generation, writer_epoch, deadline);
             }
-            HostEffect::Serve { shard, generation, deadline } => {
+            HostEffect::Serve {
+                shard,
+                generation,
+                deadline,
+            } => {
                 self.check_serve(process, shard, generation, deadline);
                 if let Some(site) = self.processes[process].sites.get_mut(&shard) {
                     site.serving = true;
@@ -84,7 +97,11 @@ impl World {
                 }
                 self.check_alone(process, shard);
             }
-            HostEffect::Deadline { shard, generation, deadline } => {
+            HostEffect::Deadline {
+                shard,
+                generation,
+                deadline,
+            } => {
                 self.check_deadline(process, shard, generation, deadline);
                 if let Some(site) = self.processes[process].sites.get_mut(&shard) {
                     site.deadline = site.deadline.max(deadline);
@@ -104,7 +121,14 @@ impl World {
         }
     }
 
-    fn open(&mut self, process: ProcessId, shard: u32, generation: u64, expected: Option<u64>, deadline: Moment) {
+    fn open(
+        &mut self,
+        process: ProcessId,
+        shard: u32,
+        generation: u64,
+        expected: Option<u64>,
+        deadline: Moment,
+    ) {
         let handle = self.next_handle;
         self.next_handle += 1;
         self.figures.opens += 1;
@@ -135,19 +159,36 @@ impl World {
                 slow,
             },
         );
-        self.site_after(process, shard, handle, databases.open_timeout, SiteEvent::OpenTimeout);
+        self.site_after(
+            process,
+            shard,
+            handle,
+            databases.open_timeout,
+            SiteEvent::OpenTimeout,
+        );
         self.next_step(process, shard, handle, 0, 0);
     }
 
     fn next_step(&mut self, process: ProcessId, shard: u32, handle: u64, step: u8, read: u64) {
-        let slow = self.processes[process].sites.get(&shard).map_or(0, |site| site.slow);
+        let slow = self.processes[process]
+            .sites
+            .get(&shard)
+            .map_or(0, |site| site.slow);
         let usual = self.setup.databases.step;
         let delay = usual / 2 + self.network.range(0, usual) + slow;
         self.site_after(process, shard, handle, delay, SiteEvent::Step(step, read));
     }
 
-    fn site_after(&mut self, process: ProcessId, shard: u32, handle: u64, delay: Time, event: SiteEvent) {
-        self.queue.after(delay, Event::Site(process, shard, handle, event));
+    fn site_after(
+        &mut self,
+        process: ProcessId,
+        shard: u32,
+        handle: u64,
+        delay: Time,
+        event: SiteEvent,
+    ) {
+        self.queue
+            .after(delay, Event::Site(process, shard, handle, event));
     }
 
     /// Something happens to an open database; nothing when it is another one by now.
@@ -160,7 +201,9 @@ impl World {
         }
         let stage = site.stage;
         match event {
-            SiteEvent::Step(step, read) if stage == Stage::Opening => self.open_step(process, shard, step, read),
+            SiteEvent::Step(step, read) if stage == Stage::Opening => {
+                self.open_step(process, shard, step, read)
+            }
             SiteEvent::OpenTimeout if stage == Stage::Opening => {
                 self.open_failed(process, shard, OpenFailure::TimedOut);
             }
@@ -192,7 +235,9 @@ impl World {
             RAISE => match database.raise(read) {
                 Ok(epoch) => Some(epoch),
                 // Without an expected epoch the last opener wins: it reads again.
-                Err(_) if expected.is_none() => return self.next_step(process, shard, handle, 0, 0),
+                Err(_) if expected.is_none() => {
+                    return self.next_step(process, shard, handle, 0, 0);
+                }
                 Err(_) => None,
             },
             FENCE => database.fence(epoch).ok().map(|()| 0),
@@ -229,7 +274,14 @@ impl World {
         let (handle, generation, writer_epoch) = (site.handle, site.generation, site.epoch);
         let poll = self.setup.databases.poll;
         self.site_after(process, shard, handle, poll, SiteEvent::Poll);
-        self.tell_runner(process, HostEvent::Opened { shard, generation, writer_epoch });
+        self.tell_runner(
+            process,
+            HostEvent::Opened {
+                shard,
+                generation,
+                writer_epoch,
+            },
+        );
     }
 
     fn open_failed(&mut self, process: ProcessId, shard: u32, kind: OpenFailure) {
@@ -307,7 +359,8 @@ impl World {
             // The last flush is refused.
             return self.closed(process, shard, false);
         }
-        if way.cut || way.outage || way.deaf || site.flushing.is_some() || !site.waiting.is_empty() {
+        if way.cut || way.outage || way.deaf || site.flushing.is_some() || !site.waiting.is_empty()
+        {
             return self.site_after(process, shard, handle, RETRY / 10, SiteEvent::Close);
         }
         self.closed(process, shard, true);
@@ -354,7 +407,15 @@ impl World {
         let generation = site.generation;
         self.drop_waiting(process, shard);
         let error = format!("{reason:?}");
-        self.tell_runner(process, HostEvent::Down { shard, generation, reason, error });
+        self.tell_runner(
+            process,
+            HostEvent::Down {
+                shard,
+                generation,
+                reason,
+                error,
+            },
+        );
     }
 
     /// Takes a call that may run here: it runs at once, and its answer waits at the gate.
@@ -394,7 +455,9 @@ impl World {
         site.flushing = Some(items);
         let usual = self.setup.store_delay;
         let mut delay = usual / 3 + self.network.exponential(usual / 3);
-        if self.hostile && (self.processes[process].way.slow || self.network.chance(self.setup.faults.slow)) {
+        if self.hostile
+            && (self.processes[process].way.slow || self.network.chance(self.setup.faults.slow))
+        {
             delay = self.network.heavy(usual, self.setup.faults.slow_most);
         }
         self.queue.after(delay, Event::Land(landing));
@@ -402,7 +465,13 @@ impl World {
 
     /// A flush reaches the store.
     pub(super) fn land(&mut self, landing: Landing) {
-        let Landing { process, shard, handle, epoch, ref items } = landing;
+        let Landing {
+            process,
+            shard,
+            handle,
+            epoch,
+            ref items,
+        } = landing;
         let database = &mut self.databases[shard as usize];
         if process == usize::MAX {
             // The late step of an open that was given up.
@@ -411,7 +480,10 @@ impl World {
         }
         let way = self.processes[process].way;
         let alive = self.processes[process].running()
-            && self.processes[process].sites.get(&shard).is_some_and(|site| site.handle == handle && !site.killed);
+            && self.processes[process]
+                .sites
+                .get(&shard)
+                .is_some_and(|site| site.handle == handle && !site.killed);
         if way.cut || way.outage {
             // The client tries again for as long as it lives.
             if alive {
@@ -421,7 +493,11 @@ impl World {
         }
         let mut result = Ok(());
         for item in items.iter().filter(|item| item.write) {
-            let known = database.log().iter().rev().any(|slot| slot.content == Content::Write(item.value));
+            let known = database
+                .log()
+                .iter()
+                .rev()
+                .any(|slot| slot.content == Content::Write(item.value));
             if !known && database.append(epoch, Content::Write(item.value)).is_err() {
                 result = Err(());
                 break;
@@ -434,7 +510,10 @@ impl World {
             return;
         }
         let back = self.setup.store_delay / 4;
-        self.queue.after(back, Event::Site(process, shard, handle, SiteEvent::Flushed(result)));
+        self.queue.after(
+            back,
+            Event::Site(process, shard, handle, SiteEvent::Flushed(result)),
+        );
     }
 
     fn flushed(&mut self, process: ProcessId, shard: u32, result: Result<(), ()>) {

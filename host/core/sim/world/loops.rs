@@ -114,7 +114,8 @@ impl World {
         match effect {
             Effect::Op { id, op, deadline } => self.begin(process, id, op, deadline),
             Effect::Runner(command) => {
-                let at = (self.queue.now() + hop(&mut self.network)).max(self.processes[process].to_runner);
+                let at = (self.queue.now() + hop(&mut self.network))
+                    .max(self.processes[process].to_runner);
                 self.processes[process].to_runner = at;
                 self.queue.at(at, Event::ToRunner(process, command));
             }
@@ -183,21 +184,31 @@ impl World {
         self.figures.requests += 1;
         let target = &mut self.processes[process];
         target.requests += 1;
-        if let ObjectRequest::Put { key, body, condition } = &request {
+        if let ObjectRequest::Put {
+            key,
+            body,
+            condition,
+        } = &request
+        {
             target.bytes += body.len() as u64;
             let (key, condition) = (key.clone(), condition.clone());
             self.check_sent(process, &key, &condition);
         }
         if let Some(after) = fate.effect {
             self.queue.after(after, Event::Effect(id));
-            if put && fate.answer.is_none_or(|(_, answer)| answer != Answer::Honest) {
+            if put
+                && fate
+                    .answer
+                    .is_none_or(|(_, answer)| answer != Answer::Honest)
+            {
                 self.aftermath = self.aftermath.max(self.queue.now() + after);
             }
         }
         if let Some((after, _)) = fate.answer {
             self.queue.after(after, Event::Answer(process, id));
         }
-        self.queue.after(self.request_timeout(), Event::Timeout(process, id));
+        self.queue
+            .after(self.request_timeout(), Event::Timeout(process, id));
         self.requests.insert(
             id,
             Request {
@@ -255,14 +266,24 @@ impl World {
                     .collect();
                 ObjectReply::Listed { entries, more }
             }
-            ObjectRequest::Put { key, body, condition } => {
+            ObjectRequest::Put {
+                key,
+                body,
+                condition,
+            } => {
                 let name = key.object_name(shards);
                 let before = self.store.get(&name).cloned();
                 let condition = match condition {
                     object::Condition::Create => Condition::Create,
                     object::Condition::Always => Condition::Always,
                     object::Condition::Match(wanted) => match &before {
-                        None => return if self.chance.chance(0.5) { ObjectReply::Missing } else { ObjectReply::Conflict },
+                        None => {
+                            return if self.chance.chance(0.5) {
+                                ObjectReply::Missing
+                            } else {
+                                ObjectReply::Conflict
+                            };
+                        }
                         Some(found) if tag(found.tag).same(wanted) => Condition::Match(found.tag),
                         Some(_) => return ObjectReply::Conflict,
                     },
@@ -349,7 +370,10 @@ fn failed(maybe_applied: bool, message: &str) -> ObjectReply {
 /// A reply without its bytes.
 fn brief(reply: &ObjectReply) -> String {
     match reply {
-        ObjectReply::Found { tag, body } => format!("found {tag:?}: {}", String::from_utf8_lossy(body).trim_end()),
+        ObjectReply::Found { tag, body } => format!(
+            "found {tag:?}: {}",
+            String::from_utf8_lossy(body).trim_end()
+        ),
         ObjectReply::Listed { entries, more } => format!("{} listed, more: {more}", entries.len()),
         other => format!("{other:?}"),
     }

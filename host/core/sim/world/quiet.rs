@@ -49,8 +49,12 @@ impl World {
         // What hangs in the air comes down first; callers of the bad times have given up.
         let end = self.aftermath.max(self.queue.now() + 35 * SECOND);
         self.advance(end);
-        let bound = 3 * self.setup.ttl + 8 * self.setup.interval + self.setup.databases.open_timeout
-            + self.setup.databases.close_timeout + 70 * SECOND + self.opens(u64::from(self.setup.shards));
+        let bound = 3 * self.setup.ttl
+            + 8 * self.setup.interval
+            + self.setup.databases.open_timeout
+            + self.setup.databases.close_timeout
+            + 70 * SECOND
+            + self.opens(u64::from(self.setup.shards));
         self.settle(bound, "after all faults had ended");
         self.stand_still(6);
         for probe in self.setup.probes.clone() {
@@ -96,10 +100,14 @@ impl World {
             }
             let target = &self.processes[process];
             if (target.cordoned || target.draining) && !target.leaving {
-                self.queue.after(SECOND, Event::Command(process, Command::Uncordon));
+                self.queue
+                    .after(SECOND, Event::Command(process, Command::Uncordon));
             }
         }
-        let stays = self.processes.iter().any(|process| process.running() && !process.leaving);
+        let stays = self
+            .processes
+            .iter()
+            .any(|process| process.running() && !process.leaving);
         if !stays {
             let process = self.spawn(&node_name(20), None);
             self.queue.after(0, Event::Start(process));
@@ -109,19 +117,15 @@ impl World {
     /// Waits until everything is as it should be.
     fn settle(&mut self, bound: Time, when: &str) {
         let begun = self.queue.now();
-        let mut why = String::new();
         while self.violation.is_none() {
+            let passed = Duration::from_nanos(self.queue.now() - begun);
             match self.settled() {
-                Ok(()) => {
-                    self.trace(|| format!("settled {:?} {when}", Duration::from_nanos(self.queue.now() - begun)));
-                    return;
+                Ok(()) => return self.trace(|| format!("settled {passed:?} {when}")),
+                Err(why) if self.queue.now() - begun > bound => {
+                    return self.fail("L2", format!("not settled {passed:?} {when}: {why}"));
                 }
-                Err(words) => why = words,
+                Err(_) => self.advance(self.queue.now() + 250 * MILLI),
             }
-            if self.queue.now() - begun > bound {
-                return self.fail("L2", format!("not settled {:?} {when}: {why}", Duration::from_nanos(bound)));
-            }
-            self.advance(self.queue.now() + 250 * MILLI);
         }
     }
 
@@ -130,7 +134,10 @@ impl World {
         let mut members = BTreeMap::new();
         for process in self.processes.iter().filter(|process| process.running()) {
             let key = Key::Node(process.name.clone()).object_name(self.setup.shards);
-            let record = self.store.get(&key).and_then(|object| NodeRecord::decode(&process.name, &object.body).ok());
+            let record = self
+                .store
+                .get(&key)
+                .and_then(|object| NodeRecord::decode(&process.name, &object.body).ok());
             if let Some(record) = record
                 && record.info.session == process.control.session()
                 && !record.info.state.is_over()
@@ -158,24 +165,37 @@ impl World {
                 return Err(format!("{} has not left yet", shown(process.id)));
             }
             if !members.contains_key(&process.name) {
-                return Err(format!("{} of {} has not joined", shown(process.id), process.name));
+                return Err(format!(
+                    "{} of {} has not joined",
+                    shown(process.id),
+                    process.name
+                ));
             }
             if process.draining && !process.sites.is_empty() {
-                return Err(format!("{} drains and still has {} shards", shown(process.id), process.sites.len()));
+                return Err(format!(
+                    "{} drains and still has {} shards",
+                    shown(process.id),
+                    process.sites.len()
+                ));
             }
         }
         for shard in 0..self.setup.shards {
             let open: Vec<ProcessId> = self
                 .processes
                 .iter()
-                .filter(|process| process.gate(shard, self.queue.now()) && process.sites[&shard].takes())
+                .filter(|process| {
+                    process.gate(shard, self.queue.now()) && process.sites[&shard].takes()
+                })
                 .map(|process| process.id)
                 .collect();
             let [owner] = open[..] else {
                 return Err(format!("shard {shard} is open on {open:?}"));
             };
             let key = Key::Lease(shard).object_name(self.setup.shards);
-            let lease = self.store.get(&key).and_then(|object| LeaseRecord::decode(shard, &object.body).ok());
+            let lease = self
+                .store
+                .get(&key)
+                .and_then(|object| LeaseRecord::decode(shard, &object.body).ok());
             let process = &self.processes[owner];
             let Some(lease) = lease else {
                 return Err(format!("shard {shard} has no readable lease"));
@@ -184,11 +204,17 @@ impl World {
                 holder.name == process.name && holder.session == process.control.session()
             });
             if !held || lease.generation != process.sites[&shard].generation {
-                return Err(format!("shard {shard} is open on {}, its lease says {lease:?}", shown(owner)));
+                return Err(format!(
+                    "shard {shard} is open on {}, its lease says {lease:?}",
+                    shown(owner)
+                ));
             }
         }
         let loads = self.loads();
-        let (most, least) = (loads.values().max().copied().unwrap_or(0), loads.values().min().copied().unwrap_or(0));
+        let (most, least) = (
+            loads.values().max().copied().unwrap_or(0),
+            loads.values().min().copied().unwrap_or(0),
+        );
         if most > least + 1 {
             return Err(format!("shares are {loads:?}"));
         }
@@ -201,8 +227,17 @@ impl World {
             return;
         }
         let begun = self.queue.now();
-        let changes: Vec<u64> = self.facts.shards.iter().map(|facts| facts.changes).collect();
-        let requests: Vec<u64> = self.processes.iter().map(|process| process.requests).collect();
+        let changes: Vec<u64> = self
+            .facts
+            .shards
+            .iter()
+            .map(|facts| facts.changes)
+            .collect();
+        let requests: Vec<u64> = self
+            .processes
+            .iter()
+            .map(|process| process.requests)
+            .collect();
         let failed = self.calls.failed;
         self.look_on();
         self.advance(begun + rounds * self.setup.interval);
@@ -210,12 +245,26 @@ impl World {
         if self.violation.is_some() {
             return;
         }
-        let moved = self.facts.shards.iter().zip(&changes).position(|(facts, before)| facts.changes != *before);
+        let moved = self
+            .facts
+            .shards
+            .iter()
+            .zip(&changes)
+            .position(|(facts, before)| facts.changes != *before);
         if let Some(shard) = moved {
-            return self.fail("L3", format!("shard {shard} changed its owner in a settled cluster"));
+            return self.fail(
+                "L3",
+                format!("shard {shard} changed its owner in a settled cluster"),
+            );
         }
         if let Some((gap, shard)) = self.quiet.longest {
-            return self.fail("L3", format!("shard {shard} was not served for {:?} in a settled cluster", Duration::from_nanos(gap)));
+            return self.fail(
+                "L3",
+                format!(
+                    "shard {shard} was not served for {:?} in a settled cluster",
+                    Duration::from_nanos(gap)
+                ),
+            );
         }
         if self.calls.failed != failed {
             let words = self.calls.last_failure.clone();
@@ -243,7 +292,10 @@ impl World {
             self.figures.steady_requests += sent;
             let most = each * (rounds + 1) + 2;
             if sent > most {
-                let words = format!("{} sent {sent} requests in {rounds} settled rounds; {most} are allowed", shown(process.id));
+                let words = format!(
+                    "{} sent {sent} requests in {rounds} settled rounds; {most} are allowed",
+                    shown(process.id)
+                );
                 return self.fail("E1", words);
             }
         }
@@ -257,7 +309,11 @@ impl World {
         let loads = self.loads();
         let ids: Vec<ProcessId> = loads.keys().copied().collect();
         let probe = if ids.len() < 2 || (probe == Probe::Join && ids.len() >= 9) {
-            if ids.len() >= 9 { Probe::Leave } else { Probe::Join }
+            if ids.len() >= 9 {
+                Probe::Leave
+            } else {
+                Probe::Join
+            }
         } else {
             probe
         };
@@ -271,7 +327,10 @@ impl World {
         let failed = self.calls.failed;
         self.look_on();
         let bounds = self.apply_probe(probe, victim, &loads);
-        self.settle(bounds.settled, &format!("after {probe:?} of {}", shown(victim)));
+        self.settle(
+            bounds.settled,
+            &format!("after {probe:?} of {}", shown(victim)),
+        );
         // Shards that move although all is settled count as well.
         self.advance(self.queue.now() + self.setup.interval);
         self.quiet.looking = false;
@@ -288,20 +347,44 @@ impl World {
         self.figures.moves += moves;
         self.figures.moves_least += bounds.moves;
         if moves > bounds.moves {
-            return self.fail("E2", format!("{probe:?} of {} took {moves} moves instead of {}; shares were {loads:?}", shown(victim), bounds.moves));
+            return self.fail(
+                "E2",
+                format!(
+                    "{probe:?} of {} took {moves} moves instead of {}; shares were {loads:?}",
+                    shown(victim),
+                    bounds.moves
+                ),
+            );
         }
         if bounds.calls && self.calls.failed != failed {
             let words = self.calls.last_failure.clone();
-            return self.fail("P3", format!("a call failed during {probe:?} of {}: {words}", shown(victim)));
+            return self.fail(
+                "P3",
+                format!(
+                    "a call failed during {probe:?} of {}: {words}",
+                    shown(victim)
+                ),
+            );
         }
         let won = self.figures.claims - claims.0;
         let lost = self.figures.claims_lost - claims.1;
         if lost > won + ids.len() as u64 {
-            self.fail("E3", format!("{lost} claims were lost and {won} won after {probe:?} of {}", shown(victim)));
+            self.fail(
+                "E3",
+                format!(
+                    "{lost} claims were lost and {won} won after {probe:?} of {}",
+                    shown(victim)
+                ),
+            );
         }
     }
 
-    fn apply_probe(&mut self, probe: Probe, victim: ProcessId, loads: &BTreeMap<ProcessId, u64>) -> Bounds {
+    fn apply_probe(
+        &mut self,
+        probe: Probe,
+        victim: ProcessId,
+        loads: &BTreeMap<ProcessId, u64>,
+    ) -> Bounds {
         let own = loads.get(&victim).copied().unwrap_or(0);
         let shards: u64 = loads.values().sum();
         let nodes = loads.len() as u64;
@@ -311,51 +394,112 @@ impl World {
         let drifting = |time: Time| time + time / 50;
         let crash = drifting(self.setup.ttl + self.setup.interval) + 6 * request + opens + SECOND;
         let planned = drifting(self.setup.interval) + 8 * request + 2 * opens + SECOND;
-        let rest = || loads.iter().filter(|(id, _)| **id != victim).map(|(_, load)| *load).collect::<Vec<_>>();
+        let rest = || {
+            loads
+                .iter()
+                .filter(|(id, _)| **id != victim)
+                .map(|(_, load)| *load)
+                .collect::<Vec<_>>()
+        };
         match probe {
             Probe::Crash => {
                 self.kill(victim, Life::Killed);
-                Bounds { gap: crash, settled: crash + 3 * self.setup.interval, moves: own + surplus(rest(), own), calls: false }
+                Bounds {
+                    gap: crash,
+                    settled: crash + 3 * self.setup.interval,
+                    moves: own + surplus(rest(), own),
+                    calls: false,
+                }
             }
             Probe::Restart => {
                 self.kill(victim, Life::Killed);
                 self.start_again(victim, 100 * MILLI);
                 let share = shards.div_ceil(nodes);
-                Bounds { gap: crash, settled: 2 * crash + 4 * self.setup.interval + planned, moves: own + surplus(rest(), own) + share, calls: false }
+                Bounds {
+                    gap: crash,
+                    settled: 2 * crash + 4 * self.setup.interval + planned,
+                    moves: own + surplus(rest(), own) + share,
+                    calls: false,
+                }
             }
             Probe::Leave | Probe::Drain => {
-                let command = if probe == Probe::Leave { Command::Leave } else { Command::Drain };
+                let command = if probe == Probe::Leave {
+                    Command::Leave
+                } else {
+                    Command::Drain
+                };
                 self.queue.after(0, Event::Command(victim, command));
                 let settled = planned + 3 * self.setup.interval + self.opens(own) * 2;
                 self.advance(self.queue.now());
-                Bounds { gap: planned, settled, moves: own + surplus(rest(), own), calls: true }
+                Bounds {
+                    gap: planned,
+                    settled,
+                    moves: own + surplus(rest(), own),
+                    calls: true,
+                }
             }
             Probe::Join => {
-                let taken: BTreeSet<NodeName> = self.processes.iter().map(|process| process.name.clone()).collect();
-                let name = (0..).map(node_name).find(|name| !taken.contains(name)).expect("a free name");
+                let taken: BTreeSet<NodeName> = self
+                    .processes
+                    .iter()
+                    .map(|process| process.name.clone())
+                    .collect();
+                let name = (0..)
+                    .map(node_name)
+                    .find(|name| !taken.contains(name))
+                    .expect("a free name");
                 let process = self.spawn(&name, None);
                 self.queue.after(0, Event::Start(process));
                 self.advance(self.queue.now());
                 let mut all: Vec<u64> = loads.values().copied().collect();
                 all.push(0);
-                Bounds { gap: planned, settled: planned + 4 * self.setup.interval + opens * 2, moves: surplus(all, 0), calls: true }
+                Bounds {
+                    gap: planned,
+                    settled: planned + 4 * self.setup.interval + opens * 2,
+                    moves: surplus(all, 0),
+                    calls: true,
+                }
             }
             Probe::Move => {
-                let from = loads.iter().filter(|(_, load)| **load > 0).map(|(id, _)| *id).collect::<Vec<_>>();
+                let from = loads
+                    .iter()
+                    .filter(|(_, load)| **load > 0)
+                    .map(|(id, _)| *id)
+                    .collect::<Vec<_>>();
                 let from = *self.chance.pick(&from);
                 let to: Vec<ProcessId> = loads.keys().copied().filter(|id| *id != from).collect();
                 let to = self.processes[*self.chance.pick(&to)].name.clone();
                 let held: Vec<u32> = self.processes[from].sites.keys().copied().collect();
                 let shard = *self.chance.pick(&held);
                 self.trace(|| format!("move of shard {shard} from {} to {to}", shown(from)));
-                self.queue.after(0, Event::Command(from, Command::Move { shard, to: to.clone() }));
+                self.queue.after(
+                    0,
+                    Event::Command(
+                        from,
+                        Command::Move {
+                            shard,
+                            to: to.clone(),
+                        },
+                    ),
+                );
                 let end = self.queue.now() + planned + 2 * self.setup.interval;
                 self.advance(end);
-                let there = self.members().get(&to).is_some_and(|id| self.processes[*id].sites.contains_key(&shard));
+                let there = self
+                    .members()
+                    .get(&to)
+                    .is_some_and(|id| self.processes[*id].sites.contains_key(&shard));
                 if !there && self.violation.is_none() {
-                    self.fail("move", format!("shard {shard} is not on {to} after it was moved there"));
+                    self.fail(
+                        "move",
+                        format!("shard {shard} is not on {to} after it was moved there"),
+                    );
                 }
-                Bounds { gap: planned, settled: planned + 4 * self.setup.interval, moves: 2, calls: true }
+                Bounds {
+                    gap: planned,
+                    settled: planned + 4 * self.setup.interval,
+                    moves: 2,
+                    calls: true,
+                }
             }
         }
     }
@@ -372,7 +516,10 @@ impl World {
     }
 
     fn look_on(&mut self) {
-        self.quiet = Quiet { looking: true, ..Quiet::default() };
+        self.quiet = Quiet {
+            looking: true,
+            ..Quiet::default()
+        };
         self.queue.after(LOOK, Event::Look);
     }
 
