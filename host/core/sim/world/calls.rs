@@ -1,5 +1,7 @@
 //! Callers: they read and write a register on each shard through any node, and remember what they heard.
 
+mod ends;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -435,77 +437,6 @@ impl World {
     pub(super) fn resolve(&self, address: &str) -> Option<ProcessId> {
         let id: ProcessId = address.strip_prefix('p')?.parse().ok()?;
         (id < self.processes.len()).then_some(id)
-    }
-
-    /// The callers of a process that was killed hear nothing more.
-    pub(super) fn forget_calls_of(&mut self, process: ProcessId) {
-        let gone: Vec<u64> = self
-            .calls
-            .open
-            .iter()
-            .filter(|(_, call)| call.entry == process)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in gone {
-            self.end_unknown(id, "its node is gone");
-        }
-    }
-
-    fn end_call(&mut self, id: u64, value: u64) {
-        let Some(call) = self.calls.open.remove(&id) else {
-            return;
-        };
-        self.figures.calls_done += 1;
-        let kind = if call.write {
-            Kind::Write(id)
-        } else {
-            Kind::Read(value)
-        };
-        self.calls.histories[call.shard as usize].push(Operation {
-            call: id,
-            begun: call.begun,
-            ended: Some(self.queue.now()),
-            kind,
-        });
-        self.check_wait(id, &call);
-    }
-
-    fn end_unknown(&mut self, id: u64, why: &str) {
-        let Some(call) = self.calls.open.remove(&id) else {
-            return;
-        };
-        self.figures.calls_unknown += 1;
-        self.calls.failed += 1;
-        self.calls.last_failure = format!("call {id} of shard {}: {why}", call.shard);
-        if call.write {
-            self.calls.histories[call.shard as usize].push(Operation {
-                call: id,
-                begun: call.begun,
-                ended: None,
-                kind: Kind::Write(id),
-            });
-        }
-        self.check_wait(id, &call);
-    }
-
-    fn end_refused(&mut self, id: u64) {
-        let Some(call) = self.calls.open.remove(&id) else {
-            return;
-        };
-        self.calls.failed += 1;
-        self.calls.last_failure = format!("call {id} of shard {}: refused", call.shard);
-        if call.executed > 0 {
-            self.fail(
-                "S12",
-                format!(
-                    "call {id} was reported as refused, but ran {} times",
-                    call.executed
-                ),
-            );
-        }
-        if call.write {
-            self.calls.refused.push((call.shard, id));
-        }
     }
 
     /// A call begins to run.
