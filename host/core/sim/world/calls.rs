@@ -10,7 +10,7 @@ use quarry_core::retry::{self, Failed, Policy};
 use quarry_core::route::{self, Ask, Decision, Local};
 use quarry_core::time::Moment;
 
-use super::super::history::{Kind, Operation};
+use super::super::history::Operation;
 use super::super::queue::{MILLI, SECOND, Time};
 use super::super::rng::Rng;
 use super::event::{Event, Message, Reply, Timer};

@@ -4,19 +4,16 @@
 mod gates;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use quarry_core::control::LeaseEvent;
-use quarry_core::lease::object::{Condition, Key, Tag};
-use quarry_core::lease::op::LeaseOp;
+use quarry_core::lease::object::{Key, Tag};
 use quarry_core::lease::record::{LeaseRecord, NodeName, NodeRecord, NodeState, SessionId};
 use quarry_core::time::Moment;
 
-use super::super::queue::{MILLI, Time};
+use super::super::queue::Time;
 use super::super::setup::LayoutName;
 use super::super::store::Object;
-use super::calls::Call;
-use super::process::{ProcessId, Stage, Ticket};
+use super::process::ProcessId;
 use super::{World, shown};
 
 /// What is true of sessions and leases.

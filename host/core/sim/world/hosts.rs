@@ -8,8 +8,8 @@ use quarry_core::time::Moment;
 
 use super::super::database::{Content, Database};
 use super::super::queue::{MILLI, Time};
-use super::event::{Event, Landing, RETRY, Reply, SiteEvent};
-use super::process::{Item, ProcessId, Site, Stage};
+use super::event::{Event, Landing, RETRY, SiteEvent};
+use super::process::{ProcessId, Site, Stage};
 use super::{World, hop, shown};
 
 /// The steps of an open: read the manifest, raise its writer epoch, put the fence, replay the log.

@@ -3,7 +3,7 @@
 
 mod probes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quarry_core::control::Command;
@@ -11,10 +11,10 @@ use quarry_core::lease::object::Key;
 use quarry_core::lease::record::{LeaseRecord, NodeName, NodeRecord};
 
 use super::super::queue::{MILLI, SECOND, Time};
-use super::super::setup::{LayoutName, Probe};
-use super::super::store::{LONGEST, Way};
+use super::super::setup::LayoutName;
+use super::super::store::Way;
 use super::event::Event;
-use super::process::{Life, ProcessId};
+use super::process::ProcessId;
 use super::report::{Figures, Outcome};
 use super::{World, node_name, shown};
 
