@@ -1,12 +1,25 @@
 //! Opens and closes the shards of a node, in order for each, and keeps their deadlines. It never talks to the store of leases, so it
 //! works when that hangs.
+//!
+//! Per shard, opens and closes alternate: a close waits for the open it follows, and an open for the close. At its deadline a shard is
+//! cut off first and closed then; one that still waits is not opened, and one whose open comes through too late is not served.
 
+mod event;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub use event::{
+    ClosedWhy, HostEffect, HostEvent, How, OpenFailure, RunnerCommand, RunnerEvent, RunnerReport,
+    StopReason, Which,
+};
+
+use crate::backoff::{Backoff, LONG_UPTIME};
 use crate::lease::record::NodeName;
 use crate::rng::Rng;
-use crate::rules::Rules;
-use crate::strategy::{DownReason, Strategy};
+use crate::route::Local;
+use crate::rules::{Mutation, Rules};
+use crate::strategy::{Down, DownReason, Next, Strategy};
 use crate::time::Moment;
 
 /// How a runner works.
@@ -18,266 +31,71 @@ pub struct RunnerOptions {
     pub rules: Rules,
 }
 
-/// What the loop wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunnerCommand {
-    /// Open a shard. It waits until what ran under an earlier generation has closed.
-    Open {
-        /// The shard.
-        shard: u32,
-        /// The generation of its lease.
-        generation: u64,
-        /// The writer epoch that its database must have; none for any (no leases).
-        writer_epoch: Option<u64>,
-        /// When it has to have stopped, unless this is extended.
-        deadline: Moment,
-    },
-    /// Move deadlines on; never back, and never for a shard that is past its own.
-    Extend {
-        /// Which shards.
-        which: Which,
-        /// The new deadline.
-        deadline: Moment,
-    },
-    /// Stop a shard, cleanly unless the reason forbids it.
-    Stop {
-        /// The shard.
-        shard: u32,
-        /// Why.
-        reason: StopReason,
-        /// Who is to have it.
-        successor: Option<NodeName>,
-    },
-    /// Stop all shards.
-    StopAll {
-        /// Why.
-        reason: StopReason,
-    },
-}
-
-/// Shards that a deadline is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// All.
-    All,
-    /// One.
-    Shard(u32),
-}
-
-/// Why a shard is stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopReason {
-    /// It moves to another node, or the node stops: closed cleanly.
-    Released,
-    /// Its lease was lost: cut off at once.
-    Lost,
-    /// Its deadline has passed: cut off at once.
-    Expired,
-}
-
-/// What the host tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HostEvent {
-    /// The database is open and the guest has started. Nothing is served before [`HostEffect::Serve`].
-    Opened {
-        /// The shard.
-        shard: u32,
-        /// As it was asked for.
-        generation: u64,
-        /// The database's writer epoch now.
-        writer_epoch: u64,
-    },
-    /// It could not be opened, and nothing of it is left.
-    OpenFailed {
-        /// The shard.
-        shard: u32,
-        /// As it was asked for.
-        generation: u64,
-        /// How it failed.
-        kind: OpenFailure,
-        /// What happened, for people.
-        error: String,
-    },
-    /// An open shard works no more. It is still to be closed.
-    Down {
-        /// The shard.
-        shard: u32,
-        /// As it was asked for.
-        generation: u64,
-        /// Why.
-        reason: DownReason,
-        /// What happened, for people.
-        error: String,
-    },
-    /// It has closed, and nothing of it is left.
-    Closed {
-        /// The shard.
-        shard: u32,
-        /// As it was asked for.
-        generation: u64,
-        /// Whether everything was flushed, so that its writer epoch stands.
-        clean: bool,
-    },
-}
-
-/// How an open failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenFailure {
-    /// The database has another writer epoch.
-    Fenced,
-    /// The database or the guest failed.
-    Failed,
-    /// It took too long.
-    TimedOut,
-}
-
-/// What the runner takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunnerEvent {
-    /// From the loop.
-    Command(RunnerCommand),
-    /// From the host.
-    Host(HostEvent),
-    /// The moment of [`Runner::wake_at`] has come.
-    Wake,
-}
-
-/// What the host has to do, in this order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HostEffect {
-    /// Open a database with this writer epoch and start its guest; answer `Opened` or `OpenFailed`.
-    Open {
-        /// The shard.
-        shard: u32,
-        /// The generation for the guest, and for the answer.
-        generation: u64,
-        /// The writer epoch that the database must have; none for any.
-        writer_epoch: Option<u64>,
-        /// The deadline as it stands; it is extended by [`HostEffect::Deadline`].
-        deadline: Moment,
-    },
-    /// Serve a shard that was opened.
-    Serve {
-        /// The shard.
-        shard: u32,
-        /// Its generation.
-        generation: u64,
-        /// Its gate's deadline.
-        deadline: Moment,
-    },
-    /// Set the deadline of a shard's gate: no reply and no strict read leaves after it.
-    Deadline {
-        /// The shard.
-        shard: u32,
-        /// Its generation.
-        generation: u64,
-        /// The new deadline, later than the one before.
-        deadline: Moment,
-    },
-    /// Cut a shard off from its store and shut its gate, before this call returns. It is opening, open or closing.
-    Fence {
-        /// The shard.
-        shard: u32,
-        /// Its generation.
-        generation: u64,
-        /// Why.
-        reason: StopReason,
-    },
-    /// Close a shard; answer `Closed`, however long it takes.
-    Close {
-        /// The shard.
-        shard: u32,
-        /// Its generation.
-        generation: u64,
-        /// How.
-        how: How,
-        /// Who is to have it, so that calls can wait for the move.
-        successor: Option<NodeName>,
-    },
-    /// Tell the loop.
-    Report(RunnerReport),
-}
-
-/// How a shard is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// Guest first, then the database with a flush, within the host's limit.
-    Clean,
-    /// Nothing is flushed; what hangs is given up.
-    Abandon,
-}
-
-/// What the loop is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunnerReport {
-    /// The shard is the runner's: it waits, opens or runs. A lease is renewed only from here to `Closed`.
-    Accepted {
-        /// The shard.
-        shard: u32,
-        /// The generation.
-        generation: u64,
-    },
-    /// It is served.
-    Opened {
-        /// The shard.
-        shard: u32,
-        /// The generation.
-        generation: u64,
-        /// The database's writer epoch now.
-        writer_epoch: u64,
-    },
-    /// It went down or did not open; unless `Closed` follows, the runner opens it again after a pause.
-    Down {
-        /// The shard.
-        shard: u32,
-        /// The generation.
-        generation: u64,
-        /// Why.
-        reason: DownReason,
-        /// How often in a row.
-        failures: u32,
-        /// What happened, for people.
-        error: String,
-    },
-    /// Its deadline passed, and it was cut off. `Closed` follows.
-    SelfFenced {
-        /// The shard.
-        shard: u32,
-        /// The generation.
-        generation: u64,
-    },
-    /// The runner has nothing of it any more.
-    Closed {
-        /// The shard.
-        shard: u32,
-        /// The generation.
-        generation: u64,
-        /// The database's writer epoch, if it was closed cleanly.
-        writer_epoch: Option<u64>,
-        /// Why.
-        why: ClosedWhy,
-    },
-}
-
-/// Why a runner has nothing of a shard any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClosedWhy {
-    /// The loop wanted it.
-    Stopped,
-    /// Its deadline passed.
-    Expired,
-    /// The database has another writer epoch.
-    Fenced,
-    /// The strategy gave it back: it failed too often here.
-    GaveUp,
-}
-
 /// The runner. See the module.
 #[derive(Debug)]
 pub struct Runner {
     options: RunnerOptions,
     strategy: Arc<dyn Strategy>,
     rng: Rng,
+    shards: BTreeMap<u32, Entry>,
+    /// The shards that wait to be opened, in their order.
+    queue: VecDeque<u32>,
+    effects: Vec<HostEffect>,
+}
+
+/// What a runner has of a shard.
+#[derive(Debug)]
+struct Entry {
+    open: Open,
+    state: State,
+    /// It was cut off: nothing revives it.
+    fenced: bool,
+    /// The loop wants it to stop, once its open has come through.
+    stop: Option<Stop>,
+    /// What is to be opened when this has closed.
+    next: Option<Open>,
+    backoff: Backoff,
+    failures: u32,
+}
+
+/// An open as the loop wants it.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    generation: u64,
+    writer_epoch: Option<u64>,
+    deadline: Moment,
+}
+
+#[derive(Debug, Clone)]
+struct Stop {
+    reason: StopReason,
+    successor: Option<NodeName>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It waits for its turn.
+    Queued,
+    /// It waits for the end of a pause.
+    Pausing {
+        until: Moment,
+    },
+    Opening,
+    Running {
+        since: Moment,
+    },
+    Closing {
+        then: Then,
+    },
+}
+
+/// What follows a close.
+#[derive(Debug, Clone)]
+enum Then {
+    /// Nothing: the loop is told.
+    Finish(ClosedWhy),
+    /// The strategy decides.
+    Ask { reason: DownReason, since: Moment },
 }
 
 impl Runner {
@@ -288,25 +106,511 @@ impl Runner {
             options,
             strategy,
             rng: Rng::new(seed),
+            shards: BTreeMap::new(),
+            queue: VecDeque::new(),
+            effects: Vec::new(),
         }
     }
 
-    /// Takes an event: what the host has to do, in order.
+    /// Takes an event: what the host has to do, in order. Deadlines that have passed come first.
     pub fn handle(&mut self, event: RunnerEvent, now: Moment) -> Vec<HostEffect> {
-        let _ = (event, now, &mut self.strategy, &mut self.rng);
-        Vec::new()
+        // What has ended needs no cutting off.
+        let ended = matches!(
+            event,
+            RunnerEvent::Host(HostEvent::OpenFailed { .. } | HostEvent::Closed { .. })
+        );
+        if !ended {
+            self.expire(now);
+        }
+        match event {
+            RunnerEvent::Command(command) => self.command(command, now),
+            RunnerEvent::Host(event) => self.host(event, now),
+            RunnerEvent::Wake => {}
+        }
+        self.expire(now);
+        self.start(now);
+        std::mem::take(&mut self.effects)
     }
 
     /// When it wants a [`RunnerEvent::Wake`].
     #[must_use]
     pub fn wake_at(&self) -> Option<Moment> {
-        None
+        let rules = self.options.rules;
+        let due = |entry: &Entry| {
+            let waits = matches!(entry.state, State::Queued);
+            let ignored = rules.broken(Mutation::NoSelfFence)
+                || (waits && rules.broken(Mutation::OpenAfterDeadline));
+            let deadline = if entry.fenced || ignored {
+                Moment::NEVER
+            } else {
+                entry.open.deadline
+            };
+            match entry.state {
+                State::Pausing { until } => deadline.min(until),
+                _ => deadline,
+            }
+        };
+        self.shards
+            .values()
+            .map(due)
+            .min()
+            .filter(|due| *due < Moment::NEVER)
     }
 
-    /// What it has of a shard.
+    /// What it has of a shard, for routing.
     #[must_use]
-    pub fn local(&self, shard: u32) -> crate::route::Local {
-        let _ = shard;
-        crate::route::Local::None
+    pub fn local(&self, shard: u32) -> Local {
+        let Some(entry) = self.shards.get(&shard) else {
+            return Local::None;
+        };
+        match &entry.state {
+            State::Running { .. } => Local::Open {
+                until: entry.open.deadline,
+            },
+            State::Closing {
+                then: Then::Finish(_),
+            } if entry.next.is_none() => Local::Closing {
+                successor: entry.stop.as_ref().and_then(|stop| stop.successor.clone()),
+            },
+            _ => Local::Opening,
+        }
+    }
+
+    fn command(&mut self, command: RunnerCommand, now: Moment) {
+        match command {
+            RunnerCommand::Open {
+                shard,
+                generation,
+                writer_epoch,
+                deadline,
+            } => self.open(
+                shard,
+                Open {
+                    generation,
+                    writer_epoch,
+                    deadline,
+                },
+            ),
+            RunnerCommand::Extend { which, deadline } => self.extend(which, deadline, now),
+            RunnerCommand::Stop {
+                shard,
+                reason,
+                successor,
+            } => self.stop(shard, &Stop { reason, successor }),
+            RunnerCommand::StopAll { reason } => {
+                let shards: Vec<u32> = self.shards.keys().copied().collect();
+                for shard in shards {
+                    let successor = None;
+                    self.stop(shard, &Stop { reason, successor });
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, shard: u32, open: Open) {
+        let generation = open.generation;
+        self.report(RunnerReport::Accepted { shard, generation });
+        match self.shards.get_mut(&shard) {
+            None => self.queue(shard, open),
+            Some(entry) if entry.open.generation == generation => {
+                entry.open.deadline = entry.open.deadline.max(open.deadline);
+            }
+            Some(_) => {
+                let stop = Stop {
+                    reason: StopReason::Released,
+                    successor: None,
+                };
+                self.forget_next(shard);
+                if let Some(entry) = self.shards.get_mut(&shard) {
+                    entry.next = Some(open);
+                }
+                self.stop_entry(shard, &stop);
+            }
+        }
+    }
+
+    fn queue(&mut self, shard: u32, open: Open) {
+        let entry = Entry {
+            open,
+            state: State::Queued,
+            fenced: false,
+            stop: None,
+            next: None,
+            backoff: Backoff::default(),
+            failures: 0,
+        };
+        self.shards.insert(shard, entry);
+        self.queue.push_back(shard);
+    }
+
+    fn extend(&mut self, which: Which, deadline: Moment, now: Moment) {
+        let revives = self.options.rules.broken(Mutation::ExtendRevives);
+        let range = match which {
+            Which::All => 0..=u32::MAX,
+            Which::Shard(shard) => shard..=shard,
+        };
+        for (shard, entry) in self.shards.range_mut(range) {
+            if let Some(next) = &mut entry.next {
+                next.deadline = next.deadline.max(deadline);
+            }
+            let past = entry.fenced || entry.open.deadline <= now;
+            if deadline <= entry.open.deadline || (past && !revives) {
+                continue;
+            }
+            entry.open.deadline = deadline;
+            if !matches!(entry.state, State::Queued | State::Pausing { .. }) {
+                let (shard, generation) = (*shard, entry.open.generation);
+                self.effects.push(HostEffect::Deadline {
+                    shard,
+                    generation,
+                    deadline,
+                });
+            }
+        }
+    }
+
+    /// The loop wants a shard to stop, and nothing to be opened in its place.
+    fn stop(&mut self, shard: u32, stop: &Stop) {
+        self.forget_next(shard);
+        self.stop_entry(shard, stop);
+    }
+
+    fn forget_next(&mut self, shard: u32) {
+        let next = self
+            .shards
+            .get_mut(&shard)
+            .and_then(|entry| entry.next.take());
+        if let Some(next) = next {
+            self.report(RunnerReport::Closed {
+                shard,
+                generation: next.generation,
+                writer_epoch: None,
+                why: ClosedWhy::Stopped,
+            });
+        }
+    }
+
+    fn stop_entry(&mut self, shard: u32, stop: &Stop) {
+        let Some(entry) = self.shards.get_mut(&shard) else {
+            return;
+        };
+        let cut = stop.reason != StopReason::Released;
+        match &mut entry.state {
+            State::Queued | State::Pausing { .. } => self.finish(shard, None, ClosedWhy::Stopped),
+            State::Opening => {
+                entry.stop = Some(stop.clone());
+                if cut {
+                    self.fence(shard, stop.reason);
+                }
+                if self.options.rules.broken(Mutation::StopBeforeOpen) {
+                    self.close(shard, How::Clean, Then::Finish(ClosedWhy::Stopped));
+                }
+            }
+            State::Running { .. } => {
+                entry.stop = Some(stop.clone());
+                if cut {
+                    self.fence(shard, stop.reason);
+                }
+                let how = if cut { How::Abandon } else { How::Clean };
+                self.close(shard, how, Then::Finish(ClosedWhy::Stopped));
+            }
+            State::Closing { then } => {
+                if matches!(then, Then::Ask { .. }) {
+                    *then = Then::Finish(ClosedWhy::Stopped);
+                    entry.stop = Some(stop.clone());
+                }
+                if cut {
+                    self.fence(shard, stop.reason);
+                }
+            }
+        }
+    }
+
+    fn host(&mut self, event: HostEvent, now: Moment) {
+        let (shard, generation) = match &event {
+            HostEvent::Opened {
+                shard, generation, ..
+            }
+            | HostEvent::OpenFailed {
+                shard, generation, ..
+            }
+            | HostEvent::Down {
+                shard, generation, ..
+            }
+            | HostEvent::Closed {
+                shard, generation, ..
+            } => (*shard, *generation),
+        };
+        let known = self
+            .shards
+            .get_mut(&shard)
+            .filter(|entry| entry.open.generation == generation);
+        let Some(entry) = known else {
+            return;
+        };
+        match (event, &entry.state) {
+            (HostEvent::Opened { writer_epoch, .. }, State::Opening) => {
+                entry.open.writer_epoch = Some(writer_epoch);
+                self.opened(shard, writer_epoch, now);
+            }
+            (HostEvent::OpenFailed { kind, error, .. }, State::Opening) => {
+                let reason = match kind {
+                    OpenFailure::Fenced => DownReason::Fenced,
+                    OpenFailure::Failed | OpenFailure::TimedOut => DownReason::Crashed,
+                };
+                if entry.fenced || entry.stop.is_some() {
+                    let why = if entry.stop.is_some() {
+                        ClosedWhy::Stopped
+                    } else {
+                        ClosedWhy::Expired
+                    };
+                    self.finish(shard, None, why);
+                    return;
+                }
+                self.count(shard, &reason, error, now, now);
+                self.after(shard, reason, now, now);
+            }
+            (HostEvent::Down { reason, error, .. }, State::Running { since }) => {
+                let since = *since;
+                // A database that closed by itself is no less down than one that failed.
+                let reason = if reason == DownReason::Stopped {
+                    DownReason::Crashed
+                } else {
+                    reason
+                };
+                self.count(shard, &reason, error, since, now);
+                if reason != DownReason::Crashed {
+                    self.fence(shard, StopReason::Lost);
+                }
+                self.close(shard, How::Abandon, Then::Ask { reason, since });
+            }
+            (HostEvent::Closed { clean, .. }, State::Closing { then }) => match then.clone() {
+                Then::Finish(why) => {
+                    let clean = clean && !entry.fenced;
+                    let epoch = entry.open.writer_epoch.filter(|_| clean);
+                    self.finish(shard, epoch, why);
+                }
+                Then::Ask { reason, since } => self.after(shard, reason, since, now),
+            },
+            // What a host may not tell in this state changes nothing.
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, shard: u32, writer_epoch: u64, now: Moment) {
+        let Some(entry) = self.shards.get_mut(&shard) else {
+            return;
+        };
+        let Open {
+            generation,
+            deadline,
+            ..
+        } = entry.open;
+        let late = entry.fenced || deadline <= now;
+        let how = if late { How::Abandon } else { How::Clean };
+        if entry.stop.is_some() {
+            return self.close(shard, how, Then::Finish(ClosedWhy::Stopped));
+        }
+        if late && !self.options.rules.broken(Mutation::ServeLateOpen) {
+            return self.close(shard, how, Then::Finish(ClosedWhy::Expired));
+        }
+        entry.state = State::Running { since: now };
+        self.effects.push(HostEffect::Serve {
+            shard,
+            generation,
+            deadline,
+        });
+        self.report(RunnerReport::Opened {
+            shard,
+            generation,
+            writer_epoch,
+        });
+    }
+
+    /// One more failure of a shard that ran since then.
+    fn count(
+        &mut self,
+        shard: u32,
+        reason: &DownReason,
+        error: String,
+        since: Moment,
+        now: Moment,
+    ) {
+        let Some(entry) = self.shards.get_mut(&shard) else {
+            return;
+        };
+        if now.since(since) >= LONG_UPTIME {
+            entry.failures = 0;
+        }
+        entry.failures += 1;
+        let (generation, failures) = (entry.open.generation, entry.failures);
+        self.report(RunnerReport::Down {
+            shard,
+            generation,
+            reason: reason.clone(),
+            failures,
+            error,
+        });
+    }
+
+    /// A shard that went down has closed: it is opened again or given back. One that was fenced needs its lease looked at first.
+    fn after(&mut self, shard: u32, reason: DownReason, since: Moment, now: Moment) {
+        let random = self.rng.next_f64();
+        let Some(entry) = self.shards.get_mut(&shard) else {
+            return;
+        };
+        if reason == DownReason::Fenced && self.strategy.leased() {
+            return self.finish(shard, None, ClosedWhy::Fenced);
+        }
+        let down = Down {
+            shard,
+            reason,
+            failures: entry.failures,
+            uptime: now.since(since),
+            random,
+        };
+        match self.strategy.down(&down, &mut entry.backoff) {
+            Next::Reopen(pause) if entry.open.deadline > now => {
+                entry.fenced = false;
+                entry.state = State::Pausing { until: now + pause };
+            }
+            Next::Reopen(_) => self.finish(shard, None, ClosedWhy::Expired),
+            Next::StayDown | Next::GiveBack => self.finish(shard, None, ClosedWhy::GaveUp),
+        }
+    }
+
+    /// Cuts off what is past its deadline.
+    fn expire(&mut self, now: Moment) {
+        if self.options.rules.broken(Mutation::NoSelfFence) {
+            return;
+        }
+        let past = |entry: &Entry| entry.open.deadline <= now && !entry.fenced;
+        let past = self.shards.iter().filter(|(_, entry)| past(entry));
+        let shards: Vec<u32> = past.map(|(shard, _)| *shard).collect();
+        for shard in shards {
+            let Some(entry) = self.shards.get_mut(&shard) else {
+                continue;
+            };
+            let generation = entry.open.generation;
+            match &mut entry.state {
+                State::Queued if self.options.rules.broken(Mutation::OpenAfterDeadline) => {}
+                State::Queued | State::Pausing { .. } => {
+                    self.finish(shard, None, ClosedWhy::Expired);
+                }
+                State::Opening => {
+                    self.fence(shard, StopReason::Expired);
+                    self.report(RunnerReport::SelfFenced { shard, generation });
+                }
+                State::Running { .. } => {
+                    self.fence(shard, StopReason::Expired);
+                    self.report(RunnerReport::SelfFenced { shard, generation });
+                    self.close(shard, How::Abandon, Then::Finish(ClosedWhy::Expired));
+                }
+                State::Closing { then } => {
+                    *then = Then::Finish(ClosedWhy::Expired);
+                    self.fence(shard, StopReason::Expired);
+                    self.report(RunnerReport::SelfFenced { shard, generation });
+                }
+            }
+        }
+    }
+
+    /// Starts what waits, as far as there is room.
+    fn start(&mut self, now: Moment) {
+        for (shard, entry) in &mut self.shards {
+            if matches!(entry.state, State::Pausing { until } if until <= now) {
+                entry.state = State::Queued;
+                self.queue.push_back(*shard);
+            }
+        }
+        let opening = |entry: &&Entry| matches!(entry.state, State::Opening);
+        let mut opening = self.shards.values().filter(opening).count();
+        let most = if self.options.rules.broken(Mutation::NoMaxConcurrency) {
+            usize::MAX
+        } else {
+            self.options.max_concurrency.max(1) as usize
+        };
+        while opening < most {
+            let Some(shard) = self.queue.pop_front() else {
+                break;
+            };
+            let waiting = self
+                .shards
+                .get_mut(&shard)
+                .filter(|entry| matches!(entry.state, State::Queued));
+            let Some(entry) = waiting else {
+                continue;
+            };
+            if entry.open.deadline <= now && !self.options.rules.broken(Mutation::OpenAfterDeadline)
+            {
+                self.finish(shard, None, ClosedWhy::Expired);
+                continue;
+            }
+            entry.state = State::Opening;
+            opening += 1;
+            let any = self.options.rules.broken(Mutation::LastOpenerWins);
+            self.effects.push(HostEffect::Open {
+                shard,
+                generation: entry.open.generation,
+                writer_epoch: entry
+                    .open
+                    .writer_epoch
+                    .filter(|_| !any && self.strategy.leased()),
+                deadline: entry.open.deadline,
+            });
+        }
+    }
+
+    fn fence(&mut self, shard: u32, reason: StopReason) {
+        let Some(entry) = self.shards.get_mut(&shard).filter(|entry| !entry.fenced) else {
+            return;
+        };
+        entry.fenced = true;
+        if !self.options.rules.broken(Mutation::CloseWithoutFence) {
+            let generation = entry.open.generation;
+            self.effects.push(HostEffect::Fence {
+                shard,
+                generation,
+                reason,
+            });
+        }
+    }
+
+    fn close(&mut self, shard: u32, how: How, then: Then) {
+        let Some(entry) = self.shards.get_mut(&shard) else {
+            return;
+        };
+        entry.state = State::Closing { then };
+        let flush = self.options.rules.broken(Mutation::CloseWithoutFence);
+        self.effects.push(HostEffect::Close {
+            shard,
+            generation: entry.open.generation,
+            how: if flush { How::Clean } else { how },
+            successor: entry.stop.as_ref().and_then(|stop| stop.successor.clone()),
+        });
+    }
+
+    /// Nothing is left of a shard: the loop is told, and what was to follow follows.
+    fn finish(&mut self, shard: u32, writer_epoch: Option<u64>, why: ClosedWhy) {
+        let Some(entry) = self.shards.remove(&shard) else {
+            return;
+        };
+        self.queue.retain(|queued| *queued != shard);
+        self.report(RunnerReport::Closed {
+            shard,
+            generation: entry.open.generation,
+            writer_epoch,
+            why,
+        });
+        if let Some(next) = entry.next {
+            self.queue(shard, next);
+        }
+    }
+
+    fn report(&mut self, report: RunnerReport) {
+        self.effects.push(HostEffect::Report(report));
     }
 }
+
+#[cfg(test)]
+mod tests;
