@@ -220,6 +220,29 @@ pub enum Probe {
     Join,
     Move,
     Drain,
+    /// The store is away, but not for so long that a renewal could not come in time.
+    Blip,
+    /// A node stands still for longer than its leases live.
+    Pause,
+    /// The lease of a shard is deleted or spoiled.
+    SpoilLease,
+    /// The record of a node is deleted or spoiled.
+    SpoilNode,
+}
+
+impl Probe {
+    pub const ALL: [Self; 10] = [
+        Self::Crash,
+        Self::Restart,
+        Self::Leave,
+        Self::Join,
+        Self::Move,
+        Self::Drain,
+        Self::Blip,
+        Self::Pause,
+        Self::SpoilLease,
+        Self::SpoilNode,
+    ];
 }
 
 impl Setup {
@@ -256,18 +279,7 @@ impl Setup {
             poll: *rng.pick(&[1, 5, 10]) * SECOND,
         };
         let (faults, chaos) = hostility(&mut rng, ttl);
-        let probes = (0..2)
-            .map(|_| {
-                *rng.pick(&[
-                    Probe::Crash,
-                    Probe::Restart,
-                    Probe::Leave,
-                    Probe::Join,
-                    Probe::Move,
-                    Probe::Drain,
-                ])
-            })
-            .collect();
+        let probes = (0..2).map(|_| *rng.pick(&Probe::ALL)).collect();
         Self {
             seed,
             layout,

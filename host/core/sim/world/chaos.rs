@@ -48,7 +48,7 @@ impl World {
         self.befall(what, long);
     }
 
-    fn befall(&mut self, what: Misfortune, long: Time) {
+    pub(super) fn befall(&mut self, what: Misfortune, long: Time) {
         if what == Misfortune::Join {
             return self.join();
         }

@@ -7,7 +7,7 @@ use quarry_core::control::Command;
 use quarry_core::lease::record::NodeName;
 
 use super::super::super::queue::{MILLI, SECOND, Time};
-use super::super::super::setup::Probe;
+use super::super::super::setup::{Misfortune, Probe};
 use super::super::super::store::LONGEST;
 use super::super::event::Event;
 use super::super::process::{Life, ProcessId};
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    pub fn apply_probe(
+    fn apply_probe(
         &mut self,
         probe: Probe,
         victim: ProcessId,
@@ -161,6 +161,61 @@ impl World {
                     settled,
                     moves: own + surplus(rest(), own),
                     calls: true,
+                }
+            }
+            Probe::Blip => {
+                // One renewal may be due right at its beginning, and the next has to come in time.
+                let long = (self.setup.ttl - self.setup.margin - self.setup.interval) * 9 / 10;
+                let long = long.saturating_sub(2 * request);
+                for process in &mut self.processes {
+                    process.way.outage = true;
+                }
+                self.queue
+                    .after(long, Event::Heal(Misfortune::Outage, usize::MAX));
+                self.advance(self.queue.now() + long + self.setup.interval);
+                Bounds {
+                    gap: 0,
+                    settled: self.setup.interval,
+                    moves: 0,
+                    calls: true,
+                }
+            }
+            Probe::Pause => {
+                self.processes[victim].paused = true;
+                let long =
+                    self.setup.ttl + 2 * self.setup.interval + self.chance.range(0, self.setup.ttl);
+                self.queue
+                    .after(long, Event::Heal(Misfortune::Pause, victim));
+                self.advance(self.queue.now() + long);
+                Bounds {
+                    gap: crash,
+                    settled: crash + planned + 4 * self.setup.interval,
+                    moves: own + surplus(rest(), own) + shards.div_ceil(nodes),
+                    calls: false,
+                }
+            }
+            Probe::SpoilLease => {
+                let how = *self
+                    .chance
+                    .pick(&[Misfortune::DeleteLease, Misfortune::CorruptLease]);
+                self.befall(how, 0);
+                Bounds {
+                    gap: crash,
+                    settled: crash + 2 * self.setup.interval,
+                    moves: 1,
+                    calls: false,
+                }
+            }
+            Probe::SpoilNode => {
+                let how = *self
+                    .chance
+                    .pick(&[Misfortune::DeleteNode, Misfortune::CorruptNode]);
+                self.befall(how, 0);
+                Bounds {
+                    gap: crash,
+                    settled: 2 * crash + 4 * self.setup.interval + planned,
+                    moves: own.max(shards.div_ceil(nodes)) * 2 + nodes,
+                    calls: false,
                 }
             }
             Probe::Join => {
