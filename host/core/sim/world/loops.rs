@@ -184,15 +184,8 @@ impl World {
         self.figures.requests += 1;
         let target = &mut self.processes[process];
         target.requests += 1;
-        if let ObjectRequest::Put {
-            key,
-            body,
-            condition,
-        } = &request
-        {
+        if let ObjectRequest::Put { body, .. } = &request {
             target.bytes += body.len() as u64;
-            let (key, condition) = (key.clone(), condition.clone());
-            self.check_sent(process, &key, &condition);
         }
         if let Some(after) = fate.effect {
             self.queue.after(after, Event::Effect(id));

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use quarry_core::lease::object::{Condition, Key};
+use quarry_core::lease::object::{Key, Tag};
 use quarry_core::lease::op::LeaseOp;
 use quarry_core::route::Local;
 use quarry_core::time::Moment;
 
-use super::super::super::queue::{MILLI, Time};
+use super::super::super::queue::MILLI;
 use super::super::super::setup::LayoutName;
 use super::super::calls::Call;
 use super::super::process::{ProcessId, Stage, Ticket};
@@ -36,45 +36,6 @@ impl World {
             .map_or(Duration::ZERO, |site| site.deadline.since(now))
     }
 
-    /// A request is about to be sent that writes.
-    pub fn check_sent(&mut self, process: ProcessId, key: &Key, condition: &Condition) {
-        let own = matches!(key, Key::Node(name) if *name == self.processes[process].name);
-        let Condition::Match(tag) = condition else {
-            return;
-        };
-        if own {
-            return;
-        }
-        // An attack on a peer's session on what the attacker remembers from before its own pause.
-        let Key::Node(_) = key else {
-            return;
-        };
-        let now = self.queue.now();
-        let stale = self
-            .facts
-            .replaced
-            .get(key)
-            .and_then(|old| old.iter().find(|(other, _)| other.same(tag)))
-            .map(|(_, at)| now - at);
-        let bound = self.setup.interval + self.setup.interval / 2 + self.request_bound();
-        if let Some(stale) = stale
-            && stale > bound
-        {
-            self.fail(
-                "L8",
-                format!(
-                    "{} wants to end the session in {key:?}, whose record it read {:?} before it changed: it had not looked for too long",
-                    shown(process),
-                    Duration::from_nanos(stale)
-                ),
-            );
-        }
-    }
-
-    pub fn request_bound(&self) -> Time {
-        self.setup.ttl / 5
-    }
-
     /// An operation begins.
     pub fn check_op(&mut self, process: ProcessId, op: &LeaseOp) {
         let target = &self.processes[process];
@@ -85,11 +46,24 @@ impl World {
                     format!("{} drains, and claims: {op:?}", shown(process)),
                 );
             }
+            LeaseOp::Claim { seen, .. } => {
+                let session = target.control.session();
+                let foreign = seen
+                    .record
+                    .owner
+                    .as_ref()
+                    .is_some_and(|owner| owner.session != session);
+                if foreign && self.setup.layout == LayoutName::Shard {
+                    self.check_fresh(process, &Key::Lease(seen.record.shard), seen.tag.as_ref());
+                }
+            }
+            LeaseOp::Tombstone { node, tag, .. } => {
+                self.check_fresh(process, &Key::Node(node.clone()), tag.as_ref());
+            }
             LeaseOp::Renew { lease } => {
                 let shard = lease.record.shard;
-                if !target.sites.contains_key(&shard)
-                    && matches!(target.runner.local(shard), Local::None)
-                {
+                let nothing = matches!(target.runner.local(shard), Local::None);
+                if !target.sites.contains_key(&shard) && nothing {
                     self.fail(
                         "S11",
                         format!(
@@ -100,6 +74,30 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Who attacks a peer's record must have looked at it lately: one that stood still itself cannot tell who did.
+    fn check_fresh(&mut self, process: ProcessId, key: &Key, tag: Option<&Tag>) {
+        let Some(tag) = tag else {
+            return;
+        };
+        let now = self.queue.now();
+        let stale = self
+            .facts
+            .replaced
+            .get(key)
+            .and_then(|old| old.iter().rev().find(|(other, _)| other.same(tag)))
+            .map(|(_, at)| now - at);
+        let bound = self.setup.interval + self.setup.interval / 2 + self.setup.ttl / 5;
+        if let Some(stale) = stale
+            && stale > bound
+        {
+            let stale = Duration::from_nanos(stale);
+            self.fail(
+                "L8",
+                format!("{} takes the owner of {key:?} for dead by a version that was replaced {stale:?} ago", shown(process)),
+            );
         }
     }
 
