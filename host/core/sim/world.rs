@@ -32,7 +32,7 @@ use super::setup::{LayoutName, Setup};
 use super::store::{Store, Way};
 use calls::Calls;
 use checks::Facts;
-use event::{Event, Thread};
+use event::{Event, Reply, Thread};
 use loops::Request;
 use process::{Life, Process, ProcessId};
 use quiet::Quiet;
@@ -217,6 +217,7 @@ impl World {
             born: self.queue.now(),
             died: None,
             paused: false,
+            resumed: 0,
             stalled: false,
             deferred: Vec::new(),
             way: Way::default(),
@@ -253,6 +254,12 @@ impl World {
     /// Ends a process from one moment to the next.
     fn kill(&mut self, process: ProcessId, life: Life) {
         self.trace(|| format!("{} ends: {life:?}", shown(process)));
+        if life == Life::Left {
+            // A node that leaves refuses what still waits there.
+            for ticket in std::mem::take(&mut self.processes[process].parked) {
+                self.answer_call(process, ticket, Reply::NotOwner);
+            }
+        }
         let now = self.queue.now();
         let target = &mut self.processes[process];
         target.life = life;

@@ -314,6 +314,7 @@ impl World {
         let target = &mut self.processes[process];
         if pause {
             target.paused = false;
+            target.resumed = self.queue.now();
         } else {
             target.stalled = false;
         }

@@ -384,6 +384,7 @@ impl World {
     }
 
     fn poll(&mut self, process: ProcessId, shard: u32) {
+        self.check_deadlines(process);
         let way = self.processes[process].way;
         let current = self.databases[shard as usize].epoch();
         let Some(site) = self.processes[process].sites.get(&shard) else {

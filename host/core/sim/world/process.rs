@@ -28,6 +28,8 @@ pub struct Process {
     pub born: Time,
     pub died: Option<Time>,
     pub paused: bool,
+    /// When its last pause ended.
+    pub resumed: Time,
     /// Its loop hangs; its runner and its shards go on.
     pub stalled: bool,
     /// What is to happen when it goes on.

@@ -14,9 +14,12 @@ impl World {
             .filter(|(_, call)| call.entry == process)
             .map(|(id, _)| *id)
             .collect();
+        // Nobody failed them who is there to be blamed.
+        let failed = self.calls.failed;
         for id in gone {
             self.end_unknown(id, "its node is gone");
         }
+        self.calls.failed = failed;
     }
 
     pub fn end_call(&mut self, id: u64, value: u64) {
