@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::lease::record::NodeName;
+use crate::rules::{Mutation, Rules};
 
 /// What a plan makes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,6 +132,38 @@ pub fn plan(view: &View) -> Plan {
         targets[index] = Some((*name).clone());
     }
     Plan { targets }
+}
+
+/// A plan that breaks a rule on purpose; none unless one of placement's is broken. For the simulator only.
+pub(crate) fn broken(view: &View, rules: Rules) -> Option<Plan> {
+    if rules.broken(Mutation::NotSticky) {
+        let mut afresh = view.clone();
+        for shard in &mut afresh.shards {
+            shard.owner = None;
+        }
+        return Some(plan(&afresh));
+    }
+    if !rules.broken(Mutation::CeilOnly) {
+        return None;
+    }
+    let open = view
+        .nodes
+        .iter()
+        .filter(|(_, node)| node.role == Role::Open);
+    let mut room: BTreeMap<&NodeName, usize> = open.map(|(name, _)| (name, 0)).collect();
+    let ceil = view.shards.len().div_ceil(room.len().max(1));
+    room.values_mut().for_each(|room| *room = ceil);
+    let mut take = |name: &NodeName| {
+        let room = room.get_mut(name).filter(|room| **room > 0)?;
+        *room -= 1;
+        Some(name.clone())
+    };
+    let keep = |shard: &PlanShard| shard.owner.as_ref().and_then(&mut take);
+    let mut targets: Vec<Option<NodeName>> = view.shards.iter().map(keep).collect();
+    for target in targets.iter_mut().filter(|target| target.is_none()) {
+        *target = view.nodes.keys().find_map(&mut take);
+    }
+    Some(Plan { targets })
 }
 
 #[cfg(test)]

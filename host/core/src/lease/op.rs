@@ -56,7 +56,8 @@ pub enum LeaseOp {
         /// Why, for people.
         why: String,
     },
-    /// Rewrite an own lease, so that it lives on. Only in layouts that renew each lease ([`Renewal::Lease`]).
+    /// Rewrite an own lease, so that it lives on in layouts that renew each lease ([`Renewal::Lease`]); in any layout also to restore
+    /// one that vanished: then the tag is that of what stands in its place.
     Renew {
         /// The lease as it was last written.
         lease: LeaseSeen,

@@ -10,6 +10,8 @@ use crate::rules::Mutation;
 #[derive(Debug)]
 pub(super) struct LeaseJob {
     op: LeaseOp,
+    /// The session that it is carried out for, whatever begins meanwhile.
+    me: Option<Owner>,
     shard: u32,
     /// The lease that the write is conditional on; for a read, nothing in particular.
     seen: LeaseSeen,
@@ -38,9 +40,14 @@ impl LeaseJob {
             LeaseOp::Read { shard } => LeaseSeen::missing(*shard),
             _ => LeaseSeen::missing(0),
         };
+        let me = shared.me.as_ref().map(|me| Owner {
+            name: me.name.clone(),
+            session: me.session,
+        });
         let mut job = Self {
             shard: seen.record.shard,
             op,
+            me,
             seen,
             wall_ms,
             phase: Phase::Read,
@@ -51,15 +58,11 @@ impl LeaseJob {
     }
 
     fn first(&mut self, shared: &mut Shared) -> Step {
-        let Some(me) = &shared.me else {
+        let Some(me) = self.me.clone() else {
             if matches!(self.op, LeaseOp::Read { .. }) {
                 return self.read();
             }
             return Step::Done(self.op.unknown("this node has no session".into()));
-        };
-        let me = Owner {
-            name: me.name.clone(),
-            session: me.session,
         };
         match self.op.clone() {
             LeaseOp::Claim { ask_epoch, .. } => {
@@ -206,15 +209,12 @@ impl LeaseJob {
 
     /// Writes the lease with this session as its owner.
     fn claim(&mut self, shared: &mut Shared, writer_epoch: u64) -> Step {
-        let (LeaseOp::Claim { above, why, .. }, Some(me)) = (&self.op, &shared.me) else {
+        let LeaseOp::Claim { above, why, .. } = &self.op else {
             return self.read();
         };
         let old = &self.seen.record;
         let record = LeaseRecord {
-            owner: Some(Owner {
-                name: me.name.clone(),
-                session: me.session,
-            }),
+            owner: self.me.clone(),
             generation: generation(shared, &self.seen, *above, writer_epoch),
             writer_epoch: Some(writer_epoch),
             successor: None,

@@ -1,0 +1,568 @@
+//! The leases that this node holds: claim, open, renew, close, free.
+
+use std::time::Duration;
+
+use super::{Control, Effect, Freeing, Hold, LeaseEvent, Phase, Run, WINDOW, What, Wish};
+use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
+use crate::lease::record::Owner;
+use crate::placement::Role;
+use crate::rules::Mutation;
+use crate::runner::{ClosedWhy, RunnerCommand, RunnerReport, StopReason, Which};
+use crate::time::Moment;
+
+/// How long a shard that failed here is left to others.
+const AVOID: Duration = Duration::from_secs(60);
+
+impl Hold {
+    pub(super) fn new(lease: LeaseSeen) -> Self {
+        Self {
+            lease,
+            until: Moment::ORIGIN,
+            renewed: Moment::ORIGIN,
+            failures: 0,
+            epoch: None,
+            wish: Wish::Keep,
+            retry: Moment::ORIGIN,
+            setbacks: 0,
+            damaged: false,
+        }
+    }
+}
+
+impl Control {
+    /// When a shard has to have stopped.
+    pub(super) fn deadline(&self, shard: u32) -> Moment {
+        match self.options.renewal {
+            Renewal::Session => self.until,
+            Renewal::Lease => self
+                .holds
+                .get(&shard)
+                .map_or(Moment::ORIGIN, |hold| hold.until),
+        }
+    }
+
+    /// When something is due about a lease.
+    pub(super) fn holds_due(&self) -> impl Iterator<Item = Moment> + '_ {
+        let pending = self
+            .holds
+            .iter()
+            .filter(|(shard, _)| !self.busy.contains_key(shard));
+        pending.filter_map(|(shard, hold)| {
+            let run = self.runs.get(shard);
+            let renew = self.renewal_due(*shard, hold);
+            let next = match (&hold.wish, run) {
+                (Wish::Keep, Some(run)) if !run.accepted => Some(run.sent + self.timing.interval),
+                (Wish::Keep, None) if self.broken(Mutation::RenewIdle) => None,
+                (_, None) => Some(hold.retry),
+                _ => None,
+            };
+            [renew, next].into_iter().flatten().min()
+        })
+    }
+
+    /// When a lease is to be renewed by itself; never in a layout that renews sessions, unless it has vanished.
+    fn renewal_due(&self, shard: u32, hold: &Hold) -> Option<Moment> {
+        if hold.damaged {
+            return Some(hold.retry);
+        }
+        let runs = self.runs.get(&shard).is_some_and(|run| run.accepted);
+        let renews = runs || self.broken(Mutation::RenewIdle);
+        let each = self.options.renewal == Renewal::Lease;
+        (each && renews).then(|| hold.renewed + self.pace(hold.failures))
+    }
+
+    /// Does what is due about each lease that is held.
+    pub(super) fn tend(&mut self, now: Moment) {
+        let shards: Vec<u32> = self.holds.keys().copied().collect();
+        for shard in shards {
+            self.tend_one(shard, now);
+        }
+    }
+
+    fn tend_one(&mut self, shard: u32, now: Moment) {
+        let Some(hold) = self.holds.get(&shard).cloned() else {
+            return;
+        };
+        if let (Wish::Free(freeing), Some(run)) = (&hold.wish, self.runs.get_mut(&shard))
+            && !run.stopping
+        {
+            run.stopping = true;
+            self.effects.push(Effect::Runner(RunnerCommand::Stop {
+                shard,
+                reason: StopReason::Released,
+                successor: freeing.successor.clone(),
+            }));
+        }
+        if self.busy.contains_key(&shard) {
+            return;
+        }
+        let renew = self.renewal_due(shard, &hold).is_some_and(|due| now >= due);
+        if renew && self.flying(|what| matches!(what, What::Renew(_))) < WINDOW {
+            return self.renew(shard, &hold, now);
+        }
+        let run = self.runs.get(&shard).copied();
+        match (&hold.wish, run) {
+            (Wish::Free(freeing), None) if now >= hold.retry => self.free(shard, &hold, freeing),
+            (Wish::Free(freeing), Some(_)) if self.broken(Mutation::FreeBeforeClose) => {
+                self.free(shard, &hold, freeing);
+            }
+            (Wish::Keep, Some(run)) if !run.accepted && now >= run.sent + self.timing.interval => {
+                self.open(shard, now);
+            }
+            // It ended here, though its lease did not: it is claimed anew, which shows whether that is so.
+            (Wish::Keep, None) if now >= hold.retry && !self.broken(Mutation::RenewIdle) => {
+                let opening = self.flying(|what| matches!(what, What::Claim(_)));
+                if self.until > now && opening < self.options.max_concurrency as usize {
+                    self.claim(shard, hold.lease, false, "it is opened again", now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn renew(&mut self, shard: u32, hold: &Hold, now: Moment) {
+        let until = self.deadline(shard);
+        let lease = hold.lease.clone();
+        let deadline = self.budget(until, now);
+        if let Some(hold) = self.holds.get_mut(&shard) {
+            hold.renewed = now;
+        }
+        self.spawn(LeaseOp::Renew { lease }, What::Renew(shard), deadline);
+    }
+
+    pub(super) fn renewed(
+        &mut self,
+        shard: u32,
+        outcome: Outcome<LeaseSeen, LeaseSeen>,
+        sent: Moment,
+        now: Moment,
+    ) {
+        self.written.insert(shard, self.events);
+        let lasts = self.lasts(sent, now);
+        let retry = now + self.pace(3);
+        let each = self.options.renewal == Renewal::Lease;
+        let me = self.me();
+        let Some(hold) = self.holds.get_mut(&shard) else {
+            return;
+        };
+        match outcome {
+            Outcome::Won(lease) => {
+                hold.lease = lease.clone();
+                hold.failures = 0;
+                hold.damaged = false;
+                hold.until = hold.until.max(lasts);
+                let deadline = hold.until;
+                self.news |= !each;
+                self.note(lease, now);
+                if each {
+                    let which = Which::Shard(shard);
+                    self.effects
+                        .push(Effect::Runner(RunnerCommand::Extend { which, deadline }));
+                }
+            }
+            Outcome::Lost(seen) if seen.vanished() || is_mine(&seen, hold, &me) => {
+                // An earlier renewal came through late, or the lease vanished: once more, over what stands there.
+                hold.damaged |= seen.vanished();
+                hold.lease.tag.clone_from(&seen.tag);
+                hold.renewed = Moment::ORIGIN;
+                hold.retry = retry;
+                self.note(seen, now);
+            }
+            Outcome::Lost(seen) => {
+                self.note(seen, now);
+                self.compare(shard, now);
+            }
+            Outcome::Unknown(error) => {
+                hold.failures += 1;
+                hold.retry = retry;
+                let left = self.deadline(shard).since(now);
+                self.emit(LeaseEvent::RenewFailed { error, left });
+            }
+        }
+    }
+
+    /// A read showed a lease that is held here: it may have been lost, or have vanished.
+    pub(super) fn compare(&mut self, shard: u32, now: Moment) {
+        let me = self.me();
+        let Some(known) = self.known.get(shard as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        let Some(hold) = self.holds.get_mut(&shard) else {
+            return;
+        };
+        let seen = &known.seen;
+        if is_mine(seen, hold, &me) {
+            hold.lease = seen.clone();
+        } else if seen.vanished() {
+            // It was deleted or damaged. It is written again as it was.
+            hold.lease.tag.clone_from(&seen.tag);
+            hold.damaged = true;
+            hold.retry = now;
+        } else {
+            let owner = seen.record.owner.clone();
+            self.lose(shard, owner);
+        }
+    }
+
+    fn lose(&mut self, shard: u32, owner: Option<Owner>) {
+        self.holds.remove(&shard);
+        self.routes_changed = true;
+        self.emit(LeaseEvent::Lost { shard, owner });
+        if let Some(run) = self.runs.get_mut(&shard) {
+            run.stopping = true;
+            self.effects.push(Effect::Runner(RunnerCommand::Stop {
+                shard,
+                reason: StopReason::Lost,
+                successor: None,
+            }));
+        }
+    }
+
+    /// Claims what is wanted, a bounded number at a time.
+    pub(super) fn pump(&mut self, now: Moment) {
+        let takes = self.role() == Role::Open || self.broken(Mutation::DrainingClaims);
+        while takes
+            && self.until > now
+            && self.flying(|what| matches!(what, What::Claim(_)))
+                < self.options.max_concurrency as usize
+        {
+            let Some((shard, unopened)) = self.wanted.pop_front() else {
+                break;
+            };
+            let twice = self.broken(Mutation::TwoClaims);
+            let taken = self.holds.contains_key(&shard) || self.runs.contains_key(&shard);
+            if taken || (self.busy.contains_key(&shard) && !twice) {
+                continue;
+            }
+            let known = self.known.get(shard as usize).and_then(Option::as_ref);
+            let Some(known) = known else {
+                continue;
+            };
+            let seen = known.seen.clone();
+            let why = match &seen.record.owner {
+                Some(owner) => format!("its owner {} ended", owner.name),
+                None if seen.vanished() => "its lease was missing or unreadable".into(),
+                None => "it was free".into(),
+            };
+            self.claim(shard, seen.clone(), unopened, &why, now);
+            if twice {
+                self.claim(shard, seen, unopened, &why, now);
+            }
+        }
+    }
+
+    fn claim(&mut self, shard: u32, seen: LeaseSeen, unopened: bool, why: &str, now: Moment) {
+        let op = LeaseOp::Claim {
+            seen,
+            above: self.highest.get(&shard).copied().unwrap_or(0),
+            unopened,
+            ask_epoch: false,
+            why: why.into(),
+        };
+        let deadline = self.timing.interval.min(self.until.since(now));
+        self.spawn(op, What::Claim(shard), deadline);
+    }
+
+    pub(super) fn claimed(
+        &mut self,
+        shard: u32,
+        outcome: Outcome<LeaseSeen, ClaimLost>,
+        current: bool,
+        sent: Moment,
+        now: Moment,
+    ) {
+        self.written.insert(shard, self.events);
+        match outcome {
+            Outcome::Won(lease) if current => {
+                let from = self.known.get(shard as usize).and_then(Option::as_ref);
+                let from = from.and_then(|known| known.seen.record.owner.clone());
+                let generation = lease.record.generation;
+                let until = self.lasts(sent, now);
+                let setbacks = self.holds.get(&shard).map_or(0, |hold| hold.setbacks);
+                let wish = self
+                    .holds
+                    .get(&shard)
+                    .map_or(Wish::Keep, |hold| hold.wish.clone());
+                let hold = Hold {
+                    until,
+                    renewed: sent,
+                    setbacks,
+                    wish,
+                    ..Hold::new(lease.clone())
+                };
+                self.holds.insert(shard, hold);
+                self.note(lease, now);
+                self.unowned.remove(&shard);
+                self.news = true;
+                let event = LeaseEvent::Claimed {
+                    shard,
+                    generation,
+                    from,
+                };
+                self.emit(event);
+                if self.broken(Mutation::ClaimExtends) {
+                    self.until = self.until.max(until);
+                }
+                if self.leaving || self.draining {
+                    self.assign(now);
+                }
+                let keep = self
+                    .holds
+                    .get(&shard)
+                    .is_some_and(|hold| hold.wish == Wish::Keep);
+                if keep && self.deadline(shard) > now {
+                    self.open(shard, now);
+                }
+            }
+            Outcome::Won(_) => {}
+            Outcome::Lost(ClaimLost::Changed(seen)) => {
+                let owner = seen.record.owner.clone();
+                let held = self.holds.contains_key(&shard);
+                self.note(seen, now);
+                if held {
+                    self.compare(shard, now);
+                } else if current {
+                    self.emit(LeaseEvent::ClaimLost { shard, owner });
+                }
+            }
+            Outcome::Lost(ClaimLost::Opened { .. }) => {
+                if let Some(known) = self.known.get_mut(shard as usize).and_then(Option::as_mut) {
+                    known.opened = true;
+                }
+            }
+            Outcome::Unknown(error) => {
+                let retry = now + self.pace(2);
+                self.look.at = self.look.at.min(retry);
+                if let Some(hold) = self.holds.get_mut(&shard) {
+                    hold.retry = retry;
+                }
+                if let Some(known) = self.known.get_mut(shard as usize).and_then(Option::as_mut) {
+                    known.not_before = retry;
+                }
+                self.emit(LeaseEvent::Unknown {
+                    op: "claim",
+                    shard: Some(shard),
+                    error,
+                });
+            }
+        }
+    }
+
+    /// Has the runner open a shard under the lease that is held.
+    pub(super) fn open(&mut self, shard: u32, now: Moment) {
+        let deadline = self.deadline(shard);
+        let Some(hold) = self.holds.get(&shard) else {
+            return;
+        };
+        let record = &hold.lease.record;
+        let generation = record.generation;
+        let run = Run {
+            generation,
+            accepted: false,
+            open: false,
+            stopping: false,
+            sent: now,
+        };
+        self.effects.push(Effect::Runner(RunnerCommand::Open {
+            shard,
+            generation,
+            writer_epoch: Some(record.writer_epoch.unwrap_or(0)),
+            deadline,
+        }));
+        self.runs.insert(shard, run);
+    }
+
+    fn free(&mut self, shard: u32, hold: &Hold, freeing: &Freeing) {
+        if self.flying(|what| matches!(what, What::Release(_))) >= WINDOW {
+            return;
+        }
+        let named = !self.broken(Mutation::NoSuccessor);
+        let op = LeaseOp::Release {
+            lease: hold.lease.clone(),
+            writer_epoch: hold.epoch,
+            successor: freeing.successor.clone().filter(|_| named),
+            pinned: freeing.pinned,
+            why: freeing.why.into(),
+        };
+        self.spawn(op, What::Release(shard), self.timing.interval);
+    }
+
+    pub(super) fn released(
+        &mut self,
+        shard: u32,
+        outcome: Outcome<LeaseSeen, LeaseSeen>,
+        now: Moment,
+    ) {
+        self.written.insert(shard, self.events);
+        let Some(hold) = self.holds.get_mut(&shard) else {
+            return;
+        };
+        let held = hold.lease.record.generation;
+        let me = Owner {
+            name: self.options.name.clone(),
+            session: self.session,
+        };
+        match outcome {
+            Outcome::Unknown(error) => {
+                hold.retry = now + self.timing.interval / 4;
+                self.emit(LeaseEvent::Unknown {
+                    op: "release",
+                    shard: Some(shard),
+                    error,
+                });
+            }
+            Outcome::Lost(seen) if seen.vanished() || is_mine(&seen, hold, &me) => {
+                // An own renewal came late, or the lease vanished: once more, over what stands there.
+                hold.lease.tag.clone_from(&seen.tag);
+                hold.retry = now + self.timing.interval / 4;
+                self.note(seen, now);
+            }
+            // An earlier attempt to free it came through.
+            Outcome::Lost(seen)
+                if seen.record.owner.is_none() && seen.record.generation == held =>
+            {
+                self.freed(shard, held, seen, now);
+            }
+            Outcome::Lost(seen) => {
+                let owner = seen.record.owner.clone();
+                self.note(seen, now);
+                self.lose(shard, owner);
+            }
+            Outcome::Won(lease) => self.freed(shard, held, lease, now),
+        }
+    }
+
+    fn freed(&mut self, shard: u32, generation: u64, lease: LeaseSeen, now: Moment) {
+        let successor = lease.record.successor.clone();
+        self.holds.remove(&shard);
+        self.note(lease, now);
+        self.news = true;
+        // Those who are to take it get time for it.
+        let again = now + self.timing.interval * 2;
+        if let Some(known) = self.known.get_mut(shard as usize).and_then(Option::as_mut) {
+            known.not_before = again;
+        }
+        let event = LeaseEvent::Released {
+            shard,
+            generation,
+            successor: successor.clone(),
+        };
+        self.emit(event);
+        if let Some(successor) = successor {
+            self.notify(successor.clone(), shard);
+            self.told.insert(shard, (successor, 0));
+        }
+        if self.broken(Mutation::ReclaimReleased) {
+            self.wanted.push_back((shard, false));
+        }
+    }
+
+    pub(super) fn report(&mut self, report: RunnerReport, now: Moment) {
+        let (shard, told) = match &report {
+            RunnerReport::Accepted { shard, generation }
+            | RunnerReport::Opened {
+                shard, generation, ..
+            }
+            | RunnerReport::Down {
+                shard, generation, ..
+            }
+            | RunnerReport::SelfFenced { shard, generation }
+            | RunnerReport::Closed {
+                shard, generation, ..
+            } => (*shard, *generation),
+        };
+        let Some(run) = self
+            .runs
+            .get_mut(&shard)
+            .filter(|run| run.generation == told)
+        else {
+            return;
+        };
+        match report {
+            RunnerReport::Accepted { .. } => run.accepted = true,
+            RunnerReport::Opened { .. } => {
+                (run.accepted, run.open) = (true, true);
+                if let Some(hold) = self.holds.get_mut(&shard) {
+                    hold.setbacks = 0;
+                }
+            }
+            RunnerReport::Down { .. } => run.open = false,
+            RunnerReport::SelfFenced { generation, .. } => {
+                run.open = false;
+                self.emit(LeaseEvent::SelfFenced { shard, generation });
+            }
+            RunnerReport::Closed {
+                writer_epoch, why, ..
+            } => {
+                self.runs.remove(&shard);
+                self.closed(shard, writer_epoch, why, now);
+            }
+        }
+    }
+
+    /// A shard is not with the runner any more; if its lease is still held, something has to become of it.
+    fn closed(&mut self, shard: u32, writer_epoch: Option<u64>, why: ClosedWhy, now: Moment) {
+        let interval = self.timing.interval;
+        let Some(hold) = self.holds.get_mut(&shard) else {
+            return;
+        };
+        hold.epoch = writer_epoch;
+        hold.retry = now;
+        if hold.wish != Wish::Keep {
+            return;
+        }
+        match why {
+            ClosedWhy::Stopped => {}
+            ClosedWhy::Expired | ClosedWhy::Fenced => {
+                // The first time at once; who is fenced again and again fights with somebody.
+                hold.setbacks += 1;
+                if hold.setbacks > 1 {
+                    let doublings = (hold.setbacks - 2).min(4);
+                    hold.retry = now + (interval / 4).saturating_mul(1 << doublings);
+                }
+            }
+            ClosedWhy::GaveUp => {
+                let successor = self.least_loaded(now);
+                if let Some(hold) = self.holds.get_mut(&shard) {
+                    if let Some(successor) = successor.clone() {
+                        self.avoid.insert(shard, now + AVOID);
+                        hold.wish = Wish::Free(Freeing {
+                            successor: Some(successor),
+                            pinned: true,
+                            why: "it failed on its node",
+                        });
+                    } else {
+                        hold.retry = now + AVOID / 2;
+                    }
+                }
+                self.emit(LeaseEvent::GaveUp { shard, successor });
+            }
+        }
+    }
+
+    /// The peer that takes shards and has least of them.
+    fn least_loaded(&self, now: Moment) -> Option<crate::lease::record::NodeName> {
+        if !matches!(self.phase, Phase::Member) {
+            return None;
+        }
+        let open = self.peers.map.iter().filter(|(_, peer)| {
+            peer.may_live(self.timing, now) && peer.role(&self.options.cluster) == Role::Open
+        });
+        let load = |name: &crate::lease::record::NodeName| {
+            let holds = |known: &&super::Known| {
+                let owner = known.seen.record.owner.as_ref();
+                owner.is_some_and(|owner| owner.name == *name)
+            };
+            self.known.iter().flatten().filter(holds).count()
+        };
+        let least = open.min_by_key(|(name, _)| (load(name), (*name).clone()));
+        least.map(|(name, _)| name.clone())
+    }
+}
+
+/// Whether a lease is the one that is held, renewed or not.
+fn is_mine(seen: &LeaseSeen, hold: &Hold, me: &Owner) -> bool {
+    !seen.vanished()
+        && seen.record.owner.as_ref() == Some(me)
+        && seen.record.generation == hold.lease.record.generation
+}
