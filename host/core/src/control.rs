@@ -181,6 +181,7 @@ impl Control {
             wanted: VecDeque::new(),
             told: BTreeMap::new(),
             routes: RouteTable {
+                me: None,
                 shards: vec![None; shards],
                 nodes: BTreeMap::new(),
             },

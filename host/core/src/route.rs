@@ -9,6 +9,8 @@ use crate::time::Moment;
 /// Where every shard is, as this node knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RouteTable {
+    /// The node and the session whose table it is.
+    pub me: Option<(NodeName, SessionId)>,
     /// The index is the shard's number. None when nobody is known to have it.
     pub shards: Vec<Option<Route>>,
     /// The nodes that routes lead to, and others that live.
@@ -79,8 +81,8 @@ pub struct Ask {
     pub shard: u32,
     /// Whether a peer sent it here: then it goes no further.
     pub forwarded: bool,
-    /// How many attempts of it failed before, because a peer refused it or could not be reached.
-    pub attempt: u32,
+    /// The owner and the generation that refused its last attempt: as long as the table says no other, the call waits.
+    pub refused_by: Option<(NodeName, u64)>,
     /// When the caller gives up.
     pub deadline: Moment,
     /// Since when the call has been looking for its shard.
@@ -157,12 +159,92 @@ pub enum Refusal {
 }
 
 /// Decides where a call goes.
+///
+/// What is here is known for sure, so it comes first. A call that a peer sent goes no further: it runs here, waits for the shard to open
+/// here, or is refused. A call waits rather than fail while its shard opens, moves, or has no owner that may be sent calls, for
+/// [`Ask::park`] since it began to look, and never past its own deadline.
 #[must_use]
 pub fn route(ask: &Ask, table: &RouteTable, local: &Local, now: Moment, rules: Rules) -> Decision {
-    let _ = (local, now, rules.broken(Mutation::ForwardTwice));
-    let shards = u32::try_from(table.shards.len()).unwrap_or(u32::MAX);
-    Decision::Refuse(Refusal::NoSuchShard {
-        shard: ask.shard,
-        shards,
-    })
+    let shard = ask.shard;
+    let Some(route) = table.shards.get(shard as usize) else {
+        let shards = u32::try_from(table.shards.len()).unwrap_or(u32::MAX);
+        return Decision::Refuse(Refusal::NoSuchShard { shard, shards });
+    };
+    let unassigned = || Refusal::Unassigned { shard };
+    let not_owner = || Refusal::NotOwner {
+        shard,
+        owner: route.as_ref().map(|route| route.owner.clone()),
+        generation: route.as_ref().map_or(0, |route| route.generation),
+    };
+    match local {
+        Local::Open { until } if now < *until => return Decision::Local { until: *until },
+        // It is about to be cut off, and may come back here or elsewhere.
+        Local::Open { .. } | Local::Opening => return park(ask, now, unassigned()),
+        Local::Refusing => return Decision::Refuse(not_owner()),
+        Local::Closing { .. } | Local::None => {}
+    }
+    if ask.forwarded && !rules.broken(Mutation::ForwardTwice) {
+        // It was freed for this node, or claimed by it, and its opening is yet to begin.
+        let arrives = matches!(local, Local::None)
+            && route
+                .as_ref()
+                .is_some_and(|route| table.is_me(&route.owner, route.session));
+        return if arrives {
+            park(ask, now, not_owner())
+        } else {
+            Decision::Refuse(not_owner())
+        };
+    }
+    let Some(route) = route else {
+        return park(ask, now, unassigned());
+    };
+    let node = table
+        .nodes
+        .get(&route.owner)
+        .filter(|node| node.session == route.session);
+    let Some(node) = node.filter(|_| !table.is_me(&route.owner, route.session)) else {
+        // Its owner is gone, or it is this node, where it is not yet or no more.
+        return park(ask, now, unassigned());
+    };
+    let until = node.until.min(route.until);
+    let expired = until <= now && !rules.broken(Mutation::RoutePastDeadline);
+    let closing =
+        matches!(local, Local::Closing { successor } if successor.as_ref() != Some(&route.owner));
+    let refused = ask.refused_by.as_ref() == Some(&(route.owner.clone(), route.generation));
+    if expired || route.state == RouteState::Moving || closing || refused {
+        return park(ask, now, unassigned());
+    }
+    if node.address.is_empty() {
+        let owner = route.owner.clone();
+        return Decision::Refuse(Refusal::NoAddress { shard, owner });
+    }
+    Decision::Forward {
+        node: route.owner.clone(),
+        session: route.session,
+        address: node.address.clone(),
+        generation: route.generation,
+        until,
+    }
 }
+
+/// The call waits, unless it has waited enough.
+fn park(ask: &Ask, now: Moment, refusal: Refusal) -> Decision {
+    let until = (ask.since + ask.park).min(ask.deadline);
+    if now < until {
+        Decision::Park { until }
+    } else {
+        Decision::Refuse(refusal)
+    }
+}
+
+impl RouteTable {
+    /// Whether this is the session whose table it is.
+    fn is_me(&self, owner: &NodeName, session: SessionId) -> bool {
+        self.me
+            .as_ref()
+            .is_some_and(|(name, mine)| name == owner && *mine == session)
+    }
+}
+
+#[cfg(test)]
+mod tests;

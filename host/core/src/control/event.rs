@@ -9,6 +9,10 @@ use crate::runner::{RunnerCommand, RunnerReport};
 use crate::time::Moment;
 
 /// What a loop takes.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each is moved a few times and kept nowhere in numbers"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The moment of [`super::Control::wake_at`] has come.
@@ -59,6 +63,10 @@ pub enum Command {
 }
 
 /// What whoever drives the loop has to do, in this order.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each is moved a few times and kept nowhere in numbers"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Carry an operation out and answer [`Event::Done`], in this time at the latest (with an unknown outcome).

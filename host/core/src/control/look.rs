@@ -325,11 +325,10 @@ impl Control {
     fn watch_owners(&mut self, now: Moment) {
         let mut named = BTreeSet::new();
         for known in self.known.iter().flatten() {
-            if let Some(owner) = &known.seen.record.owner {
-                if owner.name != self.options.name {
-                    self.peers.watch(&owner.name, now);
-                    named.insert(&owner.name);
-                }
+            let owner = known.seen.record.owner.as_ref();
+            if let Some(owner) = owner.filter(|owner| owner.name != self.options.name) {
+                self.peers.watch(&owner.name, now);
+                named.insert(&owner.name);
             }
         }
         let timing = self.timing;

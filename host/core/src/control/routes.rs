@@ -74,6 +74,7 @@ impl Control {
             })
         };
         RouteTable {
+            me: Some((self.options.name.clone(), self.session)),
             shards: self.known.iter().map(shard).collect(),
             nodes,
         }

@@ -237,6 +237,10 @@ pub struct Owners {
 }
 
 /// Why a lease could not be claimed.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each is moved a few times and kept nowhere in numbers"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimLost {
     /// It has changed; this is what stands there.

@@ -19,6 +19,10 @@ use crate::strategy::Lease;
 use crate::time::Moment;
 
 /// What happens at a moment.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each is moved a few times and kept nowhere in numbers"
+)]
 #[derive(Debug)]
 enum Due {
     /// A request reaches the store.

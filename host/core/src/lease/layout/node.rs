@@ -106,13 +106,12 @@ impl NodeJob {
 
     /// A read showed the record: it is ours, it may be written, or it is somebody else's.
     fn look(&mut self, shared: &mut Shared, seen: NodeSeen) -> Step {
-        let ours = |record: &NodeRecord| self.nonces.contains(&record.nonce);
-        if let (Some(tag), Ok(record)) = (&seen.tag, &seen.record) {
-            if self.writing.is_some() && ours(record) {
-                let tag = tag.clone();
-                self.writing = Some(record.clone());
-                return self.won(shared, tag);
-            }
+        if let (Some(tag), Ok(record), Some(_)) = (&seen.tag, &seen.record, &self.writing)
+            && self.nonces.contains(&record.nonce)
+        {
+            let tag = tag.clone();
+            self.writing = Some(record.clone());
+            return self.won(shared, tag);
         }
         if self.attempts >= ATTEMPTS {
             let why = format!("{} attempts to write it met other writes", self.attempts);
