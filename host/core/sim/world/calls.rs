@@ -5,7 +5,7 @@ mod ends;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quarry_core::lease::record::SessionId;
+use quarry_core::lease::record::{NodeName, SessionId};
 use quarry_core::retry::{self, Failed, Policy};
 use quarry_core::route::{self, Ask, Decision, Local};
 use quarry_core::time::Moment;
@@ -56,6 +56,11 @@ pub struct Call {
     pub executed: u32,
     /// Where it was sent, and when, while it is away.
     pub away: Option<(ProcessId, Time)>,
+    /// The owner and the generation that it was sent to last, and that refused it last.
+    pub sent_to: Option<(NodeName, u64)>,
+    pub refused_by: Option<(NodeName, u64)>,
+    /// Since when it looks for its shard, on the clock of its entry.
+    pub since: Moment,
 }
 
 impl Calls {
@@ -112,6 +117,9 @@ impl World {
             retries: 0,
             executed: 0,
             away: None,
+            sent_to: None,
+            refused_by: None,
+            since,
         };
         if self.trace {
             self.trace(|| {
@@ -154,7 +162,7 @@ impl World {
         let ask = Ask {
             shard,
             forwarded: ticket.from.is_some(),
-            attempt: call.retries,
+            refused_by: call.refused_by.clone(),
             deadline: now + left,
             since: ticket.since,
             park: Duration::from_nanos(PARK),
@@ -190,11 +198,15 @@ impl World {
                 self.run_call(process, shard, item);
             }
             Decision::Forward {
+                node,
                 session,
                 address,
+                generation,
                 until,
-                ..
             } => {
+                if let Some(call) = self.calls.open.get_mut(&ticket.call) {
+                    call.sent_to = Some((node, generation));
+                }
                 self.check_forward(process, ticket, until);
                 if ticket.from.is_some() {
                     return self.answer_call(process, ticket, Reply::NotOwner);
@@ -351,6 +363,8 @@ impl World {
             return;
         }
         let away = call.away.take();
+        let refused = reply == Reply::NotOwner && away.is_some();
+        call.refused_by = call.sent_to.take().filter(|_| refused);
         let (shard, entry) = (call.shard, call.entry);
         if self.trace {
             self.trace(|| format!("call {id} heard {reply:?}"));
@@ -361,7 +375,7 @@ impl World {
             Reply::NotOwner => Failed::Refused,
             Reply::Unreachable => Failed::NeverSent,
         };
-        if reply == Reply::NotOwner && away.is_some() {
+        if refused {
             self.route_miss(entry, shard);
         }
         let Some(call) = self.calls.open.get_mut(&id) else {
@@ -398,8 +412,7 @@ impl World {
         }
         match why {
             Timer::Retry => {
-                let entry = call.entry;
-                let since = self.local(entry);
+                let (entry, since) = (call.entry, call.since);
                 self.look_for(
                     entry,
                     Ticket {

@@ -12,8 +12,8 @@ use quarry_core::time::Moment;
 
 use super::super::queue::Time;
 use super::super::setup::LayoutName;
-use super::super::store::Object;
-use super::process::ProcessId;
+use super::super::store::{Object, Way};
+use super::process::{Process, ProcessId};
 use super::{World, shown};
 
 /// What is true of sessions and leases.
@@ -46,6 +46,8 @@ struct SessionFacts {
     process: ProcessId,
     /// When the newest write of its record that took effect was sent, by its own clock.
     proof: Option<Moment>,
+    /// When that took effect.
+    renewed: Time,
     /// Its claims: generation, and when the newest write was sent.
     leases: BTreeMap<u32, (u64, Moment)>,
 }
@@ -66,6 +68,7 @@ impl Facts {
             .or_insert_with(|| SessionFacts {
                 process,
                 proof: None,
+                renewed: 0,
                 leases: BTreeMap::new(),
             })
     }
@@ -160,8 +163,10 @@ impl World {
                 ),
             );
         }
+        let now = self.queue.now();
         let facts = self.facts.session(session, process);
         facts.proof = facts.proof.max(Some(sent));
+        facts.renewed = now;
     }
 
     /// A session that was not over was ended by somebody else: whatever it holds must have stopped.
@@ -186,29 +191,32 @@ impl World {
             );
         }
         // A store that was away for all made all look dead.
-        let live = self
-            .processes
-            .iter()
-            .filter(|process| process.running())
-            .count();
         let target = &self.processes[victim];
-        let well = target.running()
-            && !target.paused
-            && !target.stalled
-            && target.way == Default::default();
+        let well =
+            target.running() && !target.paused && !target.stalled && target.way == Way::default();
         if victim != by
             && well
             && how == "ended"
-            && live > 3
             && self
                 .facts
                 .outage_ended
                 .is_some_and(|ended| now - ended < self.setup.interval / 4)
         {
-            self.fail(
-                "L8",
-                format!("{} ended the session of {name} ({}), which runs, right after an outage of the store", shown(by), shown(victim)),
-            );
+            let silent = |process: &&Process| {
+                let facts = self.facts.sessions.get(&process.control.session());
+                facts.is_some_and(|facts| facts.renewed + self.setup.ttl < now)
+            };
+            let others = self
+                .processes
+                .iter()
+                .filter(|process| process.running() && process.id != by);
+            let (all, silent) = (others.clone().count(), others.filter(silent).count());
+            if all > 2 && silent == all {
+                self.fail(
+                    "L8",
+                    format!("{} ended the session of {name} ({}), which runs, right after an outage of the store", shown(by), shown(victim)),
+                );
+            }
         }
     }
 
@@ -244,9 +252,18 @@ impl World {
             }
         }
         let facts = &self.facts.shards[shard as usize];
+        // Renewed, or written again as it was after somebody spoiled it.
+        let again = self
+            .facts
+            .sessions
+            .get(&owner.session)
+            .and_then(|facts| facts.leases.get(&shard))
+            .is_some_and(|(generation, _)| {
+                *generation == new.generation && facts.claimed == new.generation
+            });
         let before =
             old.filter(|old| old.owner.as_ref() == Some(owner) && old.generation == new.generation);
-        if before.is_none() {
+        if before.is_none() && !again {
             if new.generation <= facts.claimed {
                 let (words, highest) = (
                     format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Control, Effect, Freeing, Hold, LeaseEvent, Phase, Run, WINDOW, What, Wish};
+use super::{Control, Effect, Fate, Freeing, Hold, LeaseEvent, Phase, Run, WINDOW, What, Wish};
 use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
 use crate::lease::record::Owner;
 use crate::placement::Role;
@@ -238,6 +238,15 @@ impl Control {
             let Some(known) = known else {
                 continue;
             };
+            // It was wanted as things were then; a read may have shown since that its owner lives.
+            let free = match self.fate(known, now) {
+                Fate::Free | Fate::Over => true,
+                Fate::Expired(_) => self.broken(Mutation::NoTombstone),
+                Fate::Mine | Fate::Lives | Fate::Unsure => false,
+            };
+            if !free && !self.broken(Mutation::ClaimThoughReadFailed) {
+                continue;
+            }
             let seen = known.seen.clone();
             let why = match &seen.record.owner {
                 Some(owner) => format!("its owner {} ended", owner.name),

@@ -60,7 +60,7 @@ impl World {
             LeaseOp::Tombstone { node, tag, .. } => {
                 self.check_fresh(process, &Key::Node(node.clone()), tag.as_ref());
             }
-            LeaseOp::Renew { lease } => {
+            LeaseOp::Renew { lease } if self.setup.layout == LayoutName::Shard => {
                 let shard = lease.record.shard;
                 let nothing = matches!(target.runner.local(shard), Local::None);
                 if !target.sites.contains_key(&shard) && nothing {
