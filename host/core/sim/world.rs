@@ -160,6 +160,7 @@ impl World {
             Event::ToRunner(process, command) => self.command_runner(process, command),
             Event::ToControl(process, report) => self.report_control(process, report),
             Event::Command(process, command) => self.command(process, command),
+            Event::RouteMiss(process, shard) => self.route_miss(process, shard),
             Event::Effect(request) => self.effect(request),
             Event::Answer(process, request) => self.answer(process, request),
             Event::Timeout(process, request) => self.timeout(process, request),
@@ -243,6 +244,7 @@ impl World {
             cordoned: false,
             draining: false,
             leaving: false,
+            closed: BTreeMap::new(),
             requests: 0,
             bytes: 0,
         };

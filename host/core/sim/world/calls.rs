@@ -376,7 +376,7 @@ impl World {
             Reply::Unreachable => Failed::NeverSent,
         };
         if refused {
-            self.route_miss(entry, shard);
+            self.queue.after(0, Event::RouteMiss(entry, shard));
         }
         let Some(call) = self.calls.open.get_mut(&id) else {
             return;

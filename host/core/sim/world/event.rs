@@ -19,6 +19,8 @@ pub enum Event {
     ToRunner(ProcessId, RunnerCommand),
     ToControl(ProcessId, RunnerReport),
     Command(ProcessId, Command),
+    /// A peer said that it does not have a shard.
+    RouteMiss(ProcessId, u32),
     /// A request to the store takes effect; its answer comes; its time is up; the whole operation's time is up.
     Effect(u64),
     Answer(ProcessId, u64),
@@ -126,6 +128,7 @@ impl Event {
             Self::WakeControl(process)
             | Self::ToControl(process, _)
             | Self::Command(process, _)
+            | Self::RouteMiss(process, _)
             | Self::Answer(process, _)
             | Self::Timeout(process, _)
             | Self::OpTimeout(process, _) => Some((*process, Thread::Loop)),

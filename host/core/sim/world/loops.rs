@@ -52,6 +52,12 @@ impl World {
     }
 
     pub(super) fn report_control(&mut self, process: ProcessId, report: RunnerReport) {
+        if let RunnerReport::Closed {
+            shard, generation, ..
+        } = &report
+        {
+            self.processes[process].closed.insert(*shard, *generation);
+        }
         self.drive_control(process, ControlEvent::Runner(report));
     }
 

@@ -53,6 +53,8 @@ pub struct Process {
     pub cordoned: bool,
     pub draining: bool,
     pub leaving: bool,
+    /// The generations of which its loop heard that the runner has nothing any more.
+    pub closed: BTreeMap<u32, u64>,
     /// Store requests sent for its leases.
     pub requests: u64,
     pub bytes: u64,

@@ -269,6 +269,7 @@ impl World {
             return;
         }
         let shards = u64::from(self.setup.shards);
+        let records = self.store.list("nodes/", None, 1000).0.len() as u64;
         for (process, before) in self.processes.iter().zip(before) {
             if !process.running() {
                 continue;
@@ -280,7 +281,7 @@ impl World {
             let sent = process.requests - before;
             self.figures.steady_rounds += rounds;
             self.figures.steady_requests += sent;
-            let most = each * (rounds + 1) + 2;
+            let most = each * (rounds + 1) + 2 + records;
             if sent > most {
                 let words = format!(
                     "{} sent {sent} requests in {rounds} settled rounds; {most} are allowed",

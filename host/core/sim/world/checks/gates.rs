@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quarry_core::lease::object::{Key, Tag};
 use quarry_core::lease::op::LeaseOp;
+use quarry_core::lease::record::LeaseRecord;
 use quarry_core::route::Local;
 use quarry_core::time::Moment;
 
@@ -61,13 +62,14 @@ impl World {
                 self.check_fresh(process, &Key::Node(node.clone()), tag.as_ref());
             }
             LeaseOp::Renew { lease } if self.setup.layout == LayoutName::Shard => {
-                let shard = lease.record.shard;
-                let nothing = matches!(target.runner.local(shard), Local::None);
-                if !target.sites.contains_key(&shard) && nothing {
+                let LeaseRecord {
+                    shard, generation, ..
+                } = lease.record;
+                if target.closed.get(&shard) == Some(&generation) {
                     self.fail(
                         "S11",
                         format!(
-                            "{} renews shard {shard}, of which its runner has nothing",
+                            "{} renews shard {shard}, though its runner said that it closed it",
                             shown(process)
                         ),
                     );

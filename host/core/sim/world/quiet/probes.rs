@@ -7,7 +7,7 @@ use quarry_core::control::Command;
 use quarry_core::lease::record::NodeName;
 
 use super::super::super::queue::{MILLI, SECOND, Time};
-use super::super::super::setup::{Misfortune, Probe};
+use super::super::super::setup::{LayoutName, Misfortune, Probe};
 use super::super::super::store::LONGEST;
 use super::super::event::Event;
 use super::super::process::{Life, ProcessId};
@@ -140,8 +140,14 @@ impl World {
                 self.kill(victim, Life::Killed);
                 self.start_again(victim, 100 * MILLI);
                 let share = shards.div_ceil(nodes);
+                // Where each lease expires by itself, the node that came back has not watched it for a TTL yet, though the plan is that
+                // it takes it; the others wait for it before they do.
+                let wait = match self.setup.layout {
+                    LayoutName::Session => 0,
+                    LayoutName::Shard => 4 * self.setup.interval,
+                };
                 Bounds {
-                    gap: crash,
+                    gap: crash + wait,
                     settled: 2 * crash + 4 * self.setup.interval + planned,
                     moves: own + surplus(rest(), own) + share,
                     calls: false,
