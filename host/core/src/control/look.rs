@@ -90,12 +90,15 @@ impl Control {
 
     pub(super) fn owners_read(&mut self, owners: Owners, asked: u64, now: Moment) {
         self.look.flying = None;
+        // What changed, and what is missing, is judged by the listing of the nodes' read before it.
+        let asked = asked.min(self.nodes_asked);
         for seen in owners.changed {
             self.learn(seen, asked, now);
         }
         if let Some(error) = owners.failed {
             self.look_failed(error, now);
             if !self.broken(Mutation::ClaimThoughReadFailed) {
+                self.wanted.clear();
                 return;
             }
         } else {
