@@ -62,7 +62,7 @@ impl Control {
             RunnerReport::Opened { .. } => {
                 (run.accepted, run.open) = (true, true);
                 if let Some(hold) = self.holds.get_mut(&shard) {
-                    hold.setbacks = 0;
+                    (hold.setbacks, hold.doubtful) = (0, false);
                 }
             }
             RunnerReport::Down { .. } => run.open = false,
