@@ -20,6 +20,7 @@ impl Hold {
             retry: Moment::ORIGIN,
             setbacks: 0,
             damaged: false,
+            doubtful: false,
         }
     }
 }
@@ -290,6 +291,7 @@ impl Control {
         match outcome {
             Outcome::Won(lease) if current => {
                 let from = self.known.get(shard as usize).and_then(Option::as_ref);
+                let doubtful = from.is_some_and(|known| known.seen.vanished());
                 let from = from.and_then(|known| known.seen.record.owner.clone());
                 let generation = lease.record.generation;
                 let until = self.lasts(sent, now);
@@ -303,6 +305,7 @@ impl Control {
                     renewed: sent,
                     setbacks,
                     wish,
+                    doubtful,
                     ..Hold::new(lease.clone())
                 };
                 self.holds.insert(shard, hold);

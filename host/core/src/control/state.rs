@@ -106,6 +106,8 @@ pub(super) struct Hold {
     pub(super) retry: Moment,
     /// How often it was fenced or expired in a row.
     pub(super) setbacks: u32,
+    /// It had vanished when it was claimed: an owner that lives may have opened the database meanwhile.
+    pub(super) doubtful: bool,
     /// It has vanished and is to be written again as it was.
     pub(super) damaged: bool,
 }
