@@ -94,6 +94,8 @@ pub enum Signal {
     Interrupt,
     Terminate,
     Kill,
+    Stop,
+    Continue,
 }
 
 /// A running process.
@@ -124,6 +126,8 @@ impl Process {
             Signal::Interrupt => "INT",
             Signal::Terminate => "TERM",
             Signal::Kill => "KILL",
+            Signal::Stop => "STOP",
+            Signal::Continue => "CONT",
         };
         // By the shell, whose own `kill` is always there, and without unsafe code.
         let sent = Command::new("sh")
@@ -226,6 +230,13 @@ impl Setup {
     /// In a folder.
     pub fn in_folder(module: &str, folder: &Path, shards: u32) -> Self {
         Self::new(module, &format!("file://{}", folder.display()), shards)
+    }
+
+    /// As another node.
+    pub fn named(mut self, name: &str) -> Self {
+        let at = self.arguments.iter().position(|word| word == "--node");
+        self.arguments[at.expect("it has a name") + 1] = name.into();
+        self
     }
 
     /// With further arguments.
