@@ -17,15 +17,16 @@ const PATIENCE: &str = "30s";
 
 /// A node of these tests; each of its own name.
 fn setup(data: &std::path::Path, name: &str) -> Setup {
-    Setup::in_folder("counter", data, SHARDS).named(name).with(&[
-        "--strategy",
-        "lease",
-        "--lease-ttl",
-        "3s",
-        
-        "--set",
-        "call.park=20s",
-    ])
+    Setup::in_folder("counter", data, SHARDS)
+        .named(name)
+        .with(&[
+            "--strategy",
+            "lease",
+            "--lease-ttl",
+            "3s",
+            "--set",
+            "call.park=20s",
+        ])
 }
 
 async fn started(data: &std::path::Path) -> Vec<Node> {
