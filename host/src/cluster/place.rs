@@ -269,7 +269,6 @@ fn fixed_routes(
         (name, node)
     };
     Ok(RouteTable {
-        me: Some((me.name.clone(), session)),
         shards: targets
             .into_iter()
             .map(|target| target.map(route))
