@@ -8,7 +8,7 @@ use quarry::call::Target;
 use quarry::client;
 use serde_json::Value;
 
-use crate::support::process::{Node, Setup, Signal, folder, run};
+use crate::support::process::{Node, Process, Setup, Signal, call, folder, guest, quarry, run};
 
 const SHARDS: u32 = 6;
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
@@ -413,4 +413,89 @@ async fn owner_by_lease(node: &Node, shard: u32) -> String {
 
 fn text(reply: &client::Reply) -> String {
     String::from_utf8_lossy(&reply.payload).into_owned()
+}
+
+/// The events that `dev --json` printed so far; the last one may not be whole yet.
+fn events(text: &str) -> Vec<Value> {
+    serde_json::Deserializer::from_str(text)
+        .into_iter()
+        .map_while(Result::ok)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_runs_several_nodes_swaps_all_of_them_and_goes_on_when_one_is_killed() {
+    let project = folder();
+    let at = |name: &str| project.path().join(name);
+    std::fs::copy(guest("counter"), at("source.wasm")).expect("copied");
+    let toml = "shards = 4\n\n[module]\nlanguage = \"none\"\nbuild = \"cp source.wasm built.wasm\"\n\
+                path = \"built.wasm\"\nwatch = [\"source.wasm\"]\n";
+    std::fs::write(at("quarry.toml"), toml).expect("quarry.toml");
+    let dir = project.path().display().to_string();
+    let data = at("data").display().to_string();
+    let dev = Process::spawn(quarry(&[
+        "dev",
+        &dir,
+        "--nodes",
+        "3",
+        "--data-dir",
+        &data,
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ]));
+    let event = |kind: &'static str| {
+        dev.prints(move |text| {
+            let mut events = events(text).into_iter();
+            events.find(|event| event["event"] == kind)
+        })
+    };
+    let ready = event("ready").await;
+    let nodes = ready["nodes"].as_array().expect("nodes").clone();
+    assert_eq!(nodes.len(), 3, "{ready}");
+    let client = |node: usize| {
+        let url = nodes[node]["url"].as_str().expect("a URL");
+        client::Client::new(url).expect("a client")
+    };
+    for node in 0..3 {
+        let reply = call(&client(node), "increment", "a", "").await;
+        assert_eq!(reply.expect("a reply"), (node + 1).to_string());
+    }
+
+    // Another component: every node runs it, and no shard moved for that.
+    std::fs::copy(guest("kv"), at("source.wasm")).expect("copied");
+    let reloaded = event("reloaded").await;
+    assert_eq!(reloaded["shards"], 4, "{reloaded}");
+    for node in 0..3 {
+        call(&client(node), "put", "b", "v").await.expect("a reply");
+    }
+
+    // One is killed: the others have all shards soon.
+    let pid = nodes[2]["pid"].as_u64().expect("a process").to_string();
+    let killed = std::process::Command::new("sh")
+        .args(["-c", "kill -KILL $0", &pid])
+        .status();
+    assert!(killed.expect("sh").success());
+    let ended = event("ended").await;
+    assert_eq!(ended["node"], nodes[2]["node"]);
+    let all = async {
+        loop {
+            let status = client(0).status().await.expect("a status");
+            if status["ready"] == true {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all)
+        .await
+        .expect("the others have all shards");
+
+    // The end of this one is the end of all.
+    dev.signal(Signal::Terminate);
+    let ended = dev.ended().await.with(0);
+    for node in 0..2 {
+        let error = client(node).status().await.expect_err("it has ended");
+        assert!(error.is_connection(), "{error}: {ended:#?}");
+    }
 }
