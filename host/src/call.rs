@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::gate::Ended;
-use crate::guest::{GuestError, Trap, TrapKind};
+use crate::guest::{GuestError, NoRoom, Trap, TrapKind};
 
 /// Where a call goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +135,8 @@ pub enum CallErrorKind {
     Overloaded,
     /// The shard's guest failed too often, and calls are refused. Nothing ran.
     Quarantined,
+    /// The node has no room for another instance. Nothing ran.
+    NoRoom,
     /// The guest has no `queries`. Nothing ran.
     NoQueries,
     /// The time is up. The call may have run, or may still run.
@@ -149,7 +151,7 @@ pub enum CallErrorKind {
 
 impl CallErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Invalid,
         Self::Unassigned,
         Self::NotOwner,
@@ -157,6 +159,7 @@ impl CallErrorKind {
         Self::Refused,
         Self::Overloaded,
         Self::Quarantined,
+        Self::NoRoom,
         Self::NoQueries,
         Self::Timeout,
         Self::Unknown,
@@ -188,6 +191,7 @@ impl CallErrorKind {
             Self::Refused => "refused",
             Self::Overloaded => "overloaded",
             Self::Quarantined => "quarantined",
+            Self::NoRoom => "no-room",
             Self::NoQueries => "no-queries",
             Self::Timeout => "timeout",
             Self::Unknown => "outcome-unknown",
@@ -215,6 +219,7 @@ impl CallError {
                 | CallErrorKind::NotOwner
                 | CallErrorKind::Unreachable
                 | CallErrorKind::Overloaded
+                | CallErrorKind::NoRoom
         );
         Self {
             kind,
@@ -255,6 +260,12 @@ impl CallError {
         Self::host(CallErrorKind::NotOwner, message).at(shard)
     }
 
+    /// There was no instance to run it.
+    #[must_use]
+    pub fn no_room(why: NoRoom) -> Self {
+        Self::host(CallErrorKind::NoRoom, why.to_string())
+    }
+
     /// The shard ended before the call's writes were durable.
     #[must_use]
     pub fn ended(ended: &Ended) -> Self {
@@ -282,7 +293,8 @@ impl CallError {
     #[must_use]
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{
-            Invalid, NoQueries, NotOwner, Overloaded, Quarantined, Refused, Unassigned, Unreachable,
+            Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused, Unassigned,
+            Unreachable,
         };
         matches!(
             self.kind,
@@ -293,6 +305,7 @@ impl CallError {
                 | Refused
                 | Overloaded
                 | Quarantined
+                | NoRoom
                 | NoQueries
         )
     }

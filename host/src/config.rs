@@ -40,6 +40,7 @@ pub use several::{ADVERTISE_MAX_BYTES, StaticNode};
 pub use show::{describe, describe_json};
 pub use words::{Layout, LogFormat, Probe, Strategy};
 
+use crate::db::OP_OVERHEAD_BYTES;
 use section::section;
 use units::{GIB, KIB, MIB, Size, Span};
 
@@ -206,6 +207,10 @@ section! {
     /// Origins of web pages that may make requests although they are not this node's own, like `https://app.example.com`; `*` is
     /// all. Replies have no CORS headers, so such a page does not see them.
     allow_origins: Vec<String> = Vec::new(), Kind::List;
+    /// Names by which clients reach this node, such as a proxy's `api.example.com`; `*` is any. While it listens on a loopback address, only
+    /// those, `localhost` and loopback addresses may stand in a request's `Host`, so that a web page whose name was made to
+    /// point here cannot make requests. With names listed that holds for any address, and each node is reached by any address too.
+    hosts: Vec<String> = Vec::new(), Kind::List;
     /// Connections at once; more wait to be accepted.
     max_connections: usize = 4096, Kind::Count(1, 1_000_000);
     /// A connection without a request for this long is closed.
@@ -272,7 +277,7 @@ section! {
     key: u64 = KEY_MAX_BYTES, Kind::Size(1, KEY_MAX_BYTES);
     /// A value in the database.
     value: u64 = 16 * MIB, Kind::Size(1, GIB);
-    /// All keys and values of a batch or a transaction.
+    /// All keys and values of a batch or a transaction, and 64 B for each operation. Holds the largest key with the largest value.
     batch: u64 = 32 * MIB, Kind::Size(1, GIB);
     /// Cursors, snapshots and transactions that a call may have open.
     open_resources: usize = 64, Kind::Count(1, 65_536);
@@ -291,7 +296,8 @@ section! {
     /// Instances of a shard for queries, at most.
     query_instances: usize = 4, Kind::Count(1, 256);
     /// Instances of the whole node, at most; of components at most 12,000. Default: two per shard, so that all can be swapped at once,
-    /// and 64 for queries.
+    /// and 64 for queries. Queries never take the room that shards need: they have what is over two per shard, or half of what is over
+    /// one per shard, up to 64, where that is more.
     instances: Option<u32> = None, Kind::Count(1, 1_000_000);
     /// Longest that a guest's stop may take.
     stop_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
@@ -365,6 +371,12 @@ impl Config {
             .unwrap_or_else(|| self.shards.saturating_mul(2).saturating_add(64))
     }
 
+    /// Instances that run calls when every shard is open here: one a shard.
+    #[must_use]
+    pub fn writers(&self) -> u32 {
+        self.shards
+    }
+
     /// What is wrong between keys whose values are fine alone.
     fn misfits(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
@@ -376,18 +388,17 @@ impl Config {
                 format!("{least} is over call.max_timeout, {most}"),
             ));
         }
-        if limits.value > limits.batch {
-            let (value, batch) = (Size(limits.value), Size(limits.batch));
+        let overhead = OP_OVERHEAD_BYTES as u64;
+        let largest = limits
+            .key
+            .saturating_add(limits.value)
+            .saturating_add(overhead);
+        if largest > limits.batch {
+            let [key, value, batch] = [limits.key, limits.value, limits.batch].map(Size);
+            let (overhead, largest) = (Size(overhead), Size(largest));
             found.push((
                 "limits.value",
-                format!("{value} is over limits.batch, {batch}: no such value could be written"),
-            ));
-        }
-        if limits.key > limits.batch {
-            let (key, batch) = (Size(limits.key), Size(limits.batch));
-            found.push((
-                "limits.key",
-                format!("{key} is over limits.batch, {batch}: no such key could be written"),
+                format!("{value} and limits.key, {key}, and {overhead} that each operation counts are {largest}, over limits.batch, {batch}: no such write could be made; lower it, or raise limits.batch to {largest}"),
             ));
         }
         if limits.cpu_time > limits.wall_time {
@@ -420,6 +431,15 @@ impl Config {
                 ));
             }
         }
+        for host in &self.http.hosts {
+            if !crate::http::is_host(host) {
+                let host = units::quoted(host);
+                found.push((
+                    "http.hosts",
+                    format!("{host} is no name of a host: write one like \"api.example.com\", without scheme and port, or \"*\" for any"),
+                ));
+            }
+        }
         if limits.instances.is_none() && self.instances() > INSTANCES_MAX {
             let (shards, instances) = (self.shards, self.instances());
             found.push((
@@ -434,7 +454,7 @@ impl Config {
             let shards = self.shards;
             found.push((
                 "limits.instances",
-                format!("{instances} is under shards, {shards}: each shard needs one"),
+                format!("{instances} is under shards, {shards}: each shard needs one, and what is over that is for queries and swaps"),
             ));
         }
         found.extend(several::misfits(self));

@@ -183,7 +183,7 @@ impl ShardDb {
         Ok(ReadView::snapshot(view, self.limits.clone()))
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction. Called on a runtime, whose timer ends it at its age.
     ///
     /// # Errors
     /// `closed`, `fenced` or `unavailable` when the database has ended.

@@ -322,6 +322,18 @@ mod tests {
     }
 
     #[test]
+    fn equals_are_released_in_the_order_of_asking() {
+        let gate = at(0);
+        let (sender, heard) = mpsc::channel();
+        for (seq, name) in [(2, "c"), (1, "a"), (2, "d"), (1, "b")] {
+            let sender = sender.clone();
+            gate.when_durable(seq, Box::new(move |_| sender.send(name).expect("heard")));
+        }
+        gate.advance(None, 2);
+        assert_eq!(heard.try_iter().collect::<String>(), "abcd");
+    }
+
+    #[test]
     fn after_the_end_nobody_is_released() {
         let gate = at(1);
         let (sender, heard) = mpsc::channel();

@@ -43,7 +43,7 @@ pub trait Module: Send + Sync + 'static {
     /// Makes the instance that runs a shard's calls. It is not started yet.
     ///
     /// # Errors
-    /// A trap when the instance cannot be made, such as when the node's pool of instances is used up.
+    /// A trap when the instance cannot be made; [`Failure::NoRoom`] when the node has no room for it.
     async fn instantiate(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Failure>;
 
     /// Makes an instance for queries.
@@ -54,6 +54,12 @@ pub trait Module: Send + Sync + 'static {
         &self,
         context: InstanceContext,
     ) -> Result<Box<dyn QueryInstance>, Failure>;
+
+    /// How often an instance for queries was refused on this node for want of room. It only grows; when it does, shards give back the
+    /// instances for queries that they do not use.
+    fn crowded(&self) -> u64 {
+        0
+    }
 }
 
 /// An instance that runs a shard's calls, one at a time. After a trap it is dropped.
@@ -256,6 +262,31 @@ pub enum Failure {
     Error(GuestError),
     /// The instance is gone.
     Trap(Trap),
+    /// There is no instance, for want of room; the guest has no part in it.
+    NoRoom(NoRoom),
+}
+
+/// The node has no room for another instance. It is no fault of the guest, and passes when another one ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoom {
+    /// All of the node's instances are there.
+    #[error(
+        "the node has no room for another instance: limits.instances ({instances}) are there; it is tried again, and a higher limits.instances makes room"
+    )]
+    Node {
+        /// `limits.instances`.
+        instances: u32,
+    },
+    /// Queries have all that they may have.
+    #[error(
+        "queries of this node have all the {queries} instances that they may have of limits.instances ({instances}), the rest being kept for the shards themselves; try again later, or raise limits.instances"
+    )]
+    Queries {
+        /// What queries may have.
+        queries: u32,
+        /// `limits.instances`.
+        instances: u32,
+    },
 }
 
 /// A guest's own error; the record `types.error` of the WIT.

@@ -35,6 +35,7 @@ use crate::metrics::{self, Exporter};
 
 mod body;
 mod calls;
+mod host;
 mod openapi;
 mod origin;
 mod problem;
@@ -43,6 +44,7 @@ mod route;
 mod views;
 mod watch;
 
+pub(crate) use host::is_host;
 pub(crate) use origin::is_origin;
 pub use problem::{Problem, status_of};
 pub use route::{ROUTES, Route};
@@ -79,6 +81,8 @@ pub struct HttpOptions {
     pub max_uri: usize,
     /// Origins of web pages that may make requests although they are not this node's own, like `https://app.example.com`; `*` is all.
     pub allow_origins: Vec<String>,
+    /// Names that may stand in `Host`, beside `localhost` and addresses; `*` is any. Empty, on an address that is not loopback: any.
+    pub hosts: Vec<String>,
     /// Connections at once; more wait to be accepted.
     pub max_connections: usize,
     /// A connection on which nothing happens for this long is closed.
@@ -102,6 +106,7 @@ impl From<&Config> for HttpOptions {
             max_header: bytes(http.max_header),
             max_uri: bytes(http.max_uri),
             allow_origins: http.allow_origins.clone(),
+            hosts: http.hosts.clone(),
             max_connections: http.max_connections,
             idle_timeout: http.idle_timeout,
             header_timeout: http.header_timeout,

@@ -34,7 +34,7 @@ fn nobody() -> (tokio::net::TcpSocket, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn verbs_at_a_node() {
     let folder = folder();
-    let node = Setup::new("kv", "memory:", 2).start().await;
+    let node = Setup::fresh("kv", 2).start().await;
     let good = folder.path().join("good.tsv");
     let bad = folder.path().join("bad.tsv");
     std::fs::write(&good, "a\t1\nb\t2\n").expect("lines");
@@ -243,7 +243,7 @@ async fn verbs_that_need_no_node() {
 /// Whoever reads may stop reading (`| head -1`): the program ends, and it is no failure.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_pipe_is_no_failure() {
-    let node = Setup::new("kv", "memory:", 1).start().await;
+    let node = Setup::fresh("kv", 1).start().await;
     node.call("put", "a", &"x".repeat(1 << 20))
         .await
         .expect("put");

@@ -22,14 +22,14 @@ const CALLERS: usize = 64;
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_nine_in_the_middle_of_a_load_loses_no_acknowledged_line() {
     let folder = folder();
-    let setup = Setup::in_folder("kv", &folder.path().join("data"), 4);
+    let setup = Setup::lasting("kv", &folder.path().join("data"), 4);
     kill_in_a_load(&setup, &Lines::write(folder.path(), 20_000), 6_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn money_is_neither_made_nor_lost_by_kill_nine() {
     let folder = folder();
-    bank_under_kills(&Setup::in_folder("bank", &folder.path().join("data"), 4), 3).await;
+    bank_under_kills(&Setup::lasting("bank", &folder.path().join("data"), 4), 3).await;
 }
 
 /// A clean stop answers what was accepted, and leaves databases that need no WAL.
@@ -78,7 +78,7 @@ async fn a_stop_in_the_middle_of_a_load_leaves_nothing_to_replay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_right_after_the_start_is_not_missed() {
     for signal in [Signal::Terminate, Signal::Interrupt] {
-        let node = Setup::new("counter", "memory:", 1).start().await;
+        let node = Setup::fresh("counter", 1).start().await;
         node.process.signal(signal);
         node.process.ended().await.with(0);
     }
@@ -88,13 +88,13 @@ async fn a_signal_right_after_the_start_is_not_missed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_finishes_what_was_accepted_unless_it_is_asked_again() {
     for patient in [true, false] {
-        let setup = Setup::new("kv", "memory:", 1).with(&["--set", "http.drain_timeout=60s"]);
+        let setup = Setup::fresh("kv", 1).with(&["--set", "http.drain_timeout=60s"]);
         let node = setup.start().await;
         let address = node.url.trim_start_matches("http://");
         let mut request = tokio::net::TcpStream::connect(address)
             .await
             .expect("a connection");
-        let head = "POST /v1/call/put?key=a HTTP/1.1\r\nhost: node\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";
+        let head = "POST /v1/call/put?key=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";
         request.write_all(head.as_bytes()).await.expect("a head");
         let mut answer = [0; 25];
         request

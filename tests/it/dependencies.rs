@@ -18,6 +18,12 @@ const RULES: &[(&str, &[&str], &[&str], &str)] = &[
         "one place knows that a database is closed",
     ),
     (
+        "one subscription",
+        &["db.subscribe()", "raw.subscribe()"],
+        &["db/open.rs"],
+        "each is woken for each WAL object, and one can tell the others what they need",
+    ),
+    (
         "time",
         &["Instant::now", "SystemTime::now"],
         &["clock.rs"],
@@ -29,6 +35,12 @@ const RULES: &[(&str, &[&str], &[&str], &str)] = &[
         // Nodes speak HTTP to each other, too; what a call failed with travels in the body there.
         &["http.rs", "http/", "client.rs", "transport/"],
         "one table maps errors to HTTP",
+    ),
+    (
+        "leases",
+        &["ObjectRequest::Put", "LeaseRecord {", "NodeRecord {"],
+        &["lease/"],
+        "one place writes leases",
     ),
     (
         "standard threads",

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use quarry::Cluster;
 use quarry::call::{CallErrorKind, QueryOptions, Read, Target};
-use quarry::store::Store;
 
 use crate::support::native::{self, applied, call, config};
-use crate::support::store::{Held, within};
+use crate::support::store::{Held, fresh, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reply_shows_what_was_written() {
@@ -134,7 +133,7 @@ async fn a_fence_fails_what_was_not_durable() {
 /// What was acknowledged is there after a node that was never stopped is gone, and seqs go on upwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_writes_survive_a_node_that_vanishes() {
-    let store = Store::open("memory:", &Default::default()).expect("store");
+    let store = fresh();
     let mut last = 0;
     for round in 0..3_u32 {
         let cluster = Cluster::start_on(store.clone(), Arc::new(config()), native::module())

@@ -338,6 +338,126 @@ async fn nodes_of_another_shape_are_refused() {
     a.cluster.stop().await;
 }
 
+/// A node that died and starts again under its name: its former session is not its own, and is waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_starts_again_waits_for_its_former_session() {
+    let ring = Ring::new(2);
+    let a = ring.start("a").await;
+    write(&[&a], 1, "kept").await;
+    let former = a.cluster.leases().me().session;
+    let generation = a.cluster.shard_report(1).expect("a report").generation;
+    a.faults.add(Rule::new(Fault::FailBefore));
+    let again = ring.start("a").await;
+    assert!(a.serves().is_empty(), "the former session ran out first");
+    assert_ne!(again.cluster.leases().me().session, former);
+    settled(&[&again]).await;
+    let report = again.cluster.shard_report(1).expect("a report");
+    assert!(report.generation > generation, "{report:?}");
+    assert_eq!(read(&[&again], 1).await, "kept");
+    // The former comes back to life, and finds its name taken.
+    a.faults.clear();
+    tokio::time::timeout(Duration::from_secs(30), a.cluster.stop())
+        .await
+        .expect("it stops");
+    settled(&[&again]).await;
+    again.cluster.stop().await;
+}
+
+/// A node of a cluster of another name, on the same data: it takes nothing, and says why, until it is alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_cluster_takes_nothing() {
+    let ring = Ring::new(4);
+    let a = ring.start("a").await;
+    settled(&[&a]).await;
+    write(&[&a], 2, "kept").await;
+    let mut config = ring.config("b");
+    config.cluster = "another".into();
+    let b = ring.start_with(config).await.expect("a node");
+    assert!(b.serves().is_empty());
+    let nodes = b.cluster.leases().nodes().await.expect("nodes");
+    let problems: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| node.problem.clone())
+        .collect();
+    assert!(
+        problems.len() == 1 && problems[0].contains("\"ring\""),
+        "{problems:?}"
+    );
+    assert_eq!(settled(&[&a]).await.len(), 4);
+    assert_eq!(read(&[&a], 2).await, "kept");
+    a.cluster.stop().await;
+    settled(&[&b]).await;
+    assert_eq!(read(&[&b], 2).await, "kept");
+    b.cluster.stop().await;
+}
+
+/// Who drops the last handle leaves as cleanly as who stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_dropped_leaves() {
+    let ring = Ring::new(2);
+    let (a, b) = (ring.start("a").await, ring.start("b").await);
+    settled(&[&a, &b]).await;
+    drop(a);
+    settled(&[&b]).await;
+    until("the node has left", || {
+        let node = futures::executor::block_on(ring.try_get("nodes/a.json"))?;
+        (node["state"] == "left").then_some(())
+    })
+    .await;
+    b.cluster.stop().await;
+}
+
+/// A node that cannot reach its store stops in bounded time, and others take over when its leases expire.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_without_a_store_is_bounded() {
+    let ring = Ring::new(2);
+    let mut config = ring.config("a");
+    config.shard.close_timeout = Duration::from_secs(1);
+    let a = ring.start_with(config).await.expect("a node");
+    write(&[&a], 0, "kept").await;
+    a.faults.add(Rule::new(Fault::FailBefore));
+    tokio::time::timeout(Duration::from_secs(60), a.cluster.stop())
+        .await
+        .expect("it stops all the same");
+    assert!(a.serves().is_empty());
+    let b = ring.start("b").await;
+    settled(&[&b]).await;
+    assert_eq!(read(&[&b], 0).await, "kept");
+    b.cluster.stop().await;
+}
+
+/// Whatever the number of shards: one write and one listing a round, and nothing is read while nothing changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_node_costs_two_requests_a_round() {
+    let ring = Ring::new(40);
+    let mut config = ring.config("a");
+    config.cluster = "economy".into();
+    let a = ring.start_with(config).await.expect("a node");
+    let exporter = quarry::metrics::install();
+    let requests = |method: &str| -> u64 {
+        let text = exporter.render().expect("metrics");
+        let line =
+            format!("quarry_lease_requests_total{{cluster=\"economy\",method=\"{method}\"}} ");
+        let count = text.lines().find_map(|found| found.strip_prefix(&line));
+        count.map_or(0, |count| count.parse().expect("a count"))
+    };
+    let wait = async |puts| until("some rounds", || (requests("put") >= puts).then_some(())).await;
+    // The round in which it joined is over.
+    wait(requests("put") + 2).await;
+    let before = ["put", "list", "get", "writer-epoch"].map(requests);
+    wait(before[0] + 9).await;
+    let after = ["put", "list", "get", "writer-epoch"].map(requests);
+    let cost: Vec<u64> = after
+        .iter()
+        .zip(before)
+        .map(|(after, before)| after - before)
+        .collect();
+    // Each at its own pace, so that one may be a round ahead.
+    assert!(cost[1].abs_diff(cost[0]) <= 2, "{cost:?}");
+    assert_eq!(cost[2..], [0, 0], "{cost:?}");
+    a.cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_moves_shards_and_empties_nodes() {
     let ring = Ring::new(4);

@@ -8,10 +8,9 @@ use quarry::call::{CallErrorKind, CallOptions, Target};
 use quarry::cluster::status::{Location, ShardState};
 use quarry::guest::TrapKind;
 use quarry::guest::native as logic;
-use quarry::store::Store;
 
 use crate::support::native::{self, Register, call, config};
-use crate::support::store::within;
+use crate::support::store::{fresh, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_opens_every_shard_before_it_returns() {
@@ -120,7 +119,7 @@ async fn too_many_traps_quarantine_the_shard_and_a_restart_heals_it() {
 /// Two processes on one store: the first is fenced and says so, and the two do not fight.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_fences_the_first() {
-    let store = Store::open("memory:", &Default::default()).expect("store");
+    let store = fresh();
     let mut one = config();
     one.shards = 1;
     let first = Cluster::start_on(store.clone(), Arc::new(one.clone()), native::module())

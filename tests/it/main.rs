@@ -10,5 +10,6 @@ mod leases;
 mod lifecycle;
 mod nodes;
 mod s3;
+mod shard;
 mod stores;
 mod support;

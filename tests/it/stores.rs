@@ -51,7 +51,7 @@ async fn data_of_another_shape_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_fences_the_first() {
     let folder = folder();
-    let setup = Setup::in_folder("counter", &folder.path().join("data"), 1);
+    let setup = Setup::lasting("counter", &folder.path().join("data"), 1);
     let first = setup.start().await;
     for count in 1..=10 {
         assert_eq!(

@@ -3,6 +3,7 @@
 //!
 //! - [`hash`]: which shard a key belongs to, for ever.
 //! - [`backoff`]: how long to wait before a shard is opened again.
+//! - [`pool`]: how many instances queries may have.
 //! - [`retry`]: whether a call that failed may be made again, and when.
 //! - [`route`]: where a call goes.
 //! - [`traps`]: whether a guest that failed is restarted or quarantined.
@@ -19,6 +20,7 @@ pub mod control;
 pub mod hash;
 pub mod lease;
 pub mod placement;
+pub mod pool;
 pub mod retry;
 pub mod rng;
 pub mod route;

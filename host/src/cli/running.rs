@@ -171,6 +171,7 @@ fn start_error(error: StartError) -> Error {
 pub(super) fn engine(config: &Config) -> Result<Arc<Runtime>, Error> {
     let options = RuntimeOptions {
         instances: config.instances(),
+        writers: config.writers(),
         compile_threads: config.threads.compile,
         cache_dir: default_cache_dir(),
     };

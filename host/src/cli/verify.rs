@@ -43,6 +43,7 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
                 Failure::Trap(trap) => {
                     format!("{shown}: the guest failed to check its options: {trap}")
                 }
+                Failure::NoRoom(why) => format!("{shown}: its options were not checked: {why}"),
             })
         })?;
     }

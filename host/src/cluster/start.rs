@@ -292,6 +292,7 @@ impl Cluster {
         // Below both bounds at which flushes stall.
         let stall = settings.l0_max_ssts.min(settings.l0_max_ssts_per_key);
         tending.l0_trigger = tending.l0_trigger.min(stall.saturating_sub(1));
+        let stop = CancellationToken::new();
         let databases = Databases {
             cluster: cluster.clone(),
             store: store.objects(),
@@ -310,12 +311,12 @@ impl Cluster {
             storage: threads.storage(),
             open_timeout: config.shard.open_timeout,
             close_timeout: config.shard.close_timeout,
+            stop: stop.clone(),
         };
         let (changed, _) = watch::channel(0);
         let slots = (0..config.shards)
             .map(|shard| Arc::new(Slot::new(&cluster, shard, name.clone(), changed.clone())))
             .collect();
-        let stop = CancellationToken::new();
         let (leases, fixed, runner, waiting) = place.split();
         let node = Arc::new(Node {
             fixed,
@@ -385,6 +386,7 @@ pub(super) async fn validate(module: &Arc<dyn Module>, options: &str) -> Result<
         let reason = match failure {
             Failure::Error(error) => format!("it refuses its options {options}: {}", error.message),
             Failure::Trap(trap) => format!("it failed to check its options: {trap}"),
+            Failure::NoRoom(why) => format!("its options were not checked: {why}"),
         };
         StartError::Guest {
             module: info.name.clone(),

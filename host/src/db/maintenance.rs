@@ -9,7 +9,8 @@
 //!   wait for a place in the order in which they came to need it.
 //! - **Garbage collection.** One pass at a time over the node, only over shards that changed, each `gc_interval`.
 //!
-//! An idle shard has two tasks here that wait on its status and no timer. A compactor does not fence the database: it has
+//! An idle shard has two tasks here that wait for a change of its manifest, and no timer. The database has one subscription to its
+//! status, which tells them of it ([`ShardDbInfo::manifest`]). A compactor does not fence the database: it has
 //! an epoch of its own, which no database opened without a compactor claims. It claims exactly the epoch that follows the
 //! one this owner knows, so that a node which lost its shard cannot stop the compactor of the next owner.
 //!
@@ -29,7 +30,7 @@ use std::time::Duration;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use slatedb::config::CompressionCodec;
-use slatedb::{Db, DbStatus, MergeOperator};
+use slatedb::{Db, MergeOperator};
 use slatedb_common::metrics::MetricsRecorder;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -209,6 +210,8 @@ pub struct ShardDbInfo {
     pub store: Arc<dyn ObjectStore>,
     /// The database, opened with `compactor_options: None` and `garbage_collector_options: None`.
     pub db: Db,
+    /// The id of its newest manifest, told by whoever watches the database's status; it closes when the database has ended.
+    pub manifest: watch::Receiver<u64>,
     /// The merge operator that the database was opened with.
     pub merge_operator: Option<Arc<dyn MergeOperator + Send + Sync>>,
     /// The database's `compression_codec` setting.
@@ -228,6 +231,7 @@ impl ShardDbInfo {
         path: Path,
         store: Arc<dyn ObjectStore>,
         db: Db,
+        manifest: watch::Receiver<u64>,
     ) -> Self {
         let min_filter_keys = slatedb::Settings::default().min_filter_keys;
         Self {
@@ -236,6 +240,7 @@ impl ShardDbInfo {
             path,
             store,
             db,
+            manifest,
             merge_operator: None,
             compression: None,
             min_filter_keys,
@@ -422,11 +427,11 @@ struct Tending {
 }
 
 impl Tending {
-    /// Waits until the shard's status changed or `wake` came, and then until `spacing` has passed: a busy shard reports
-    /// each WAL object, and a waiting task costs the writer a wake-up each time. `false` when maintenance has to end.
+    /// Waits until the shard's manifest changed or `wake` came, and then until `spacing` has passed. `false` when maintenance
+    /// has to end.
     async fn changed(
         &self,
-        status: &mut watch::Receiver<DbStatus>,
+        manifest: &mut watch::Receiver<u64>,
         wake: Option<std::time::Instant>,
         spacing: Duration,
     ) -> bool {
@@ -440,7 +445,7 @@ impl Tending {
             biased;
             () = self.stop.cancelled() => return false,
             () = woken => return true,
-            changed = status.changed() => if changed.is_err() { return false },
+            changed = manifest.changed() => if changed.is_err() { return false },
         }
         tokio::select! {
             biased;
@@ -450,10 +455,9 @@ impl Tending {
     }
 }
 
-/// What the shard's manifest shows for compaction; `None` when the database is closed. Takes no reference into the status,
-/// which would block the database.
-fn look(status: &mut watch::Receiver<DbStatus>) -> Option<Look> {
-    let status = status.borrow_and_update();
+/// What the shard's manifest shows for compaction; `None` when the database is closed.
+fn look(db: &Db) -> Option<Look> {
+    let status = db.status();
     if status.close_reason.is_some() {
         return None;
     }

@@ -14,6 +14,7 @@ use slatedb::{CloseReason, Db, ErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::cache::NodeCache;
 use super::maintenance::{Maintenance, Registration, ShardDbInfo};
@@ -28,6 +29,8 @@ use crate::store::kill_switch::KillSwitch;
 
 /// How long a database that is given up may take to notice.
 const ABANDON: Duration = Duration::from_secs(2);
+/// How long a node that stops still waits for a database that is being opened, before it is cut off from its store.
+const STOP_OPENING: Duration = Duration::from_secs(5);
 
 /// What the databases of a node have in common.
 pub struct Databases {
@@ -53,6 +56,8 @@ pub struct Databases {
     pub open_timeout: Duration,
     /// The longest that a close may take.
     pub close_timeout: Duration,
+    /// Cancelled when the node stops.
+    pub stop: CancellationToken,
 }
 
 /// On what terms a database is opened.
@@ -106,13 +111,22 @@ pub enum OpenError {
     },
     /// The store did not answer in time.
     #[error(
-        "shard {shard}: the database did not open within {limit:?} (shard.open_timeout); is the store reachable?"
+        "shard {shard}: the database did not open within {limit:?} (shard.open_timeout); {}",
+        .store.as_deref().map_or_else(|| "is the store reachable?".into(), |failure| format!("the store last failed with {failure}"))
     )]
     TimedOut {
         /// The shard.
         shard: u32,
         /// The limit.
         limit: Duration,
+        /// What the store last failed with.
+        store: Option<String>,
+    },
+    /// The node stops.
+    #[error("shard {shard}: the node stopped before the database was open")]
+    Stopped {
+        /// The shard.
+        shard: u32,
     },
     /// It failed.
     #[error("shard {shard}: the database did not open: {reason}")]
@@ -182,6 +196,9 @@ impl Databases {
     /// Opens the database of a shard, whose writer task runs on `shard_thread`. Costs about 17 requests to the store, and two for each
     /// WAL object that has to be replayed.
     ///
+    /// An opening that began is waited for, also when the node stops meanwhile. One that takes too long, or five seconds longer than a
+    /// node that stops, is cut off from its store, and ends by that.
+    ///
     /// # Errors
     /// See [`OpenError`]. Nothing is left running.
     pub async fn open(
@@ -223,7 +240,19 @@ impl Databases {
         }
         // The database's tasks live on the runtime that builds it.
         let mut building = self.storage.spawn(builder.build());
-        let raw = match tokio::time::timeout(self.open_timeout, &mut building).await {
+        let built = tokio::select! {
+            biased;
+            built = &mut building => Ok(built),
+            () = tokio::time::sleep(self.open_timeout) => Err(OpenError::TimedOut {
+                shard,
+                limit: self.open_timeout,
+                store: kill.last_failure().map(|failure| failure.to_string()),
+            }),
+            () = async { self.stop.cancelled().await; tokio::time::sleep(STOP_OPENING).await } => {
+                Err(OpenError::Stopped { shard })
+            }
+        };
+        let raw = match built {
             Ok(Ok(Ok(raw))) => raw,
             Ok(Ok(Err(error))) => {
                 kill.kill("the database did not open");
@@ -240,13 +269,19 @@ impl Databases {
                     reason: error.to_string(),
                 });
             }
-            Err(_) => {
+            Err(given_up) => {
                 kill.kill("the database did not open in time");
-                building.abort();
-                return Err(OpenError::TimedOut {
-                    shard,
-                    limit: self.open_timeout,
-                });
+                // It ends by that, and was perhaps just open.
+                match tokio::time::timeout(ABANDON, &mut building).await {
+                    Ok(Ok(Ok(raw))) => {
+                        let unflushed = CloseOptions { flush_type: None };
+                        let closing = raw.close_with_options(unflushed);
+                        _ = tokio::time::timeout(ABANDON, closing).await;
+                    }
+                    Ok(_) => {}
+                    Err(_) => building.abort(),
+                }
+                return Err(given_up);
             }
         };
         let writer_epoch = raw.manifest().writer_epoch();
@@ -282,6 +317,7 @@ impl Databases {
             gate.clone(),
             self.flush.clone(),
         );
+        let (tell_manifest, manifest) = watch::channel(raw.manifest().id());
         let info = ShardDbInfo {
             merge_operator: operator,
             compression: self.settings.compression_codec,
@@ -293,13 +329,14 @@ impl Databases {
                 path.clone(),
                 store,
                 raw.clone(),
+                manifest,
             )
         };
         let maintenance = self.maintenance.register(info, rand::random());
         let (tell, down) = watch::channel(None);
-        let watching = self
-            .storage
-            .spawn(watch_status(raw.clone(), gate.clone(), tell));
+        let watching =
+            self.storage
+                .spawn(watch_status(raw.clone(), gate.clone(), tell, tell_manifest));
         let opened = clock::now();
         Ok(Opening {
             shard,
@@ -466,11 +503,21 @@ impl Opening {
     }
 }
 
-/// The one subscription to a database's status: tells when it has ended, and why.
-async fn watch_status(db: Db, gate: Arc<Gate>, tell: watch::Sender<Option<(DownReason, String)>>) {
+/// The one subscription to a database's status: tells when it has ended, and why, and when it has another manifest.
+async fn watch_status(
+    db: Db,
+    gate: Arc<Gate>,
+    tell: watch::Sender<Option<(DownReason, String)>>,
+    tell_manifest: watch::Sender<u64>,
+) {
     let mut status = db.subscribe();
     loop {
-        let reason = status.borrow_and_update().close_reason;
+        let (reason, manifest) = {
+            let status = status.borrow_and_update();
+            (status.close_reason, status.current_manifest.id())
+        };
+        // Each WAL object changes the status; a manifest comes once in many.
+        tell_manifest.send_if_modified(|known| std::mem::replace(known, manifest) != manifest);
         if let Some(reason) = reason {
             let (down, text) = match reason {
                 CloseReason::Fenced => (
@@ -505,3 +552,6 @@ async fn failure(db: &Db) -> String {
         Ok(_) => "the database failed".into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,8 @@ use slatedb::config::Settings;
 
 use crate::store::nearest::nearest;
 
-/// The most retries that may be asked for: each can take as long as the store client's own (20 s and more).
-const MAX_RETRIES: u32 = 20;
+/// The most retries that may be asked for: one or two seconds each, and as long as the store client's own (20 s and more).
+const MAX_RETRIES: u32 = 1_000;
 /// Fewer level-0 tables than this and compaction never starts, so writes stop for good (SlateDB compacts from 4 on).
 const MIN_L0_SSTS: usize = 4;
 
@@ -73,8 +73,10 @@ pub fn profile() -> Settings {
         l0_max_ssts_per_key: 16,
         compactor_options: None,
         garbage_collector_options: None,
-        // Without a bound a database whose store went away can neither fail nor close.
-        object_store_max_retries: Some(5),
+        // Two to four minutes, on top of what the store's client tries itself: while a store is away its shards wait for it, and so do
+        // their calls, each for as long as it may take. A kill switch ends all of it at once. Without a bound a database
+        // whose store never comes back would wait for ever.
+        object_store_max_retries: Some(120),
         ..Settings::default()
     }
 }
@@ -305,7 +307,7 @@ mod tests {
         assert!(
             settings.compactor_options.is_none() && settings.garbage_collector_options.is_none()
         );
-        assert_eq!(settings.object_store_max_retries, Some(5));
+        assert_eq!(settings.object_store_max_retries, Some(120));
         assert_eq!(settings.manifest_poll_interval, Duration::from_secs(10));
         assert_eq!(settings.manifest_update_timeout, Duration::from_secs(15));
         assert_eq!(
@@ -438,8 +440,8 @@ mod tests {
                 &["\"object_store_max_retries\"", "bound"],
             ),
             (
-                json!({"object_store_max_retries": 21}),
-                &["object_store_max_retries", "21", "0 to 20"],
+                json!({"object_store_max_retries": 1001}),
+                &["object_store_max_retries", "1001", "0 to 1000"],
             ),
             (
                 json!({"manifest_poll_interval": "0s"}),

@@ -175,3 +175,72 @@ async fn a_transaction_that_is_too_old_says_so_every_time() {
         "limit"
     );
 }
+
+/// A guest that computes or waits for long, and writes outside of the transaction that it left open.
+#[tokio::test]
+async fn a_transaction_that_nobody_uses_ends_by_itself() {
+    let limits = Limits {
+        transaction_age: Duration::from_millis(20),
+        ..Limits::default()
+    };
+    let db = shard_db(limits).await;
+    let mut transaction = db.begin(Isolation::Serializable).expect("begin");
+    transaction.write(Op::put("a", "b")).expect("young enough");
+    let view = transaction.view().expect("a view");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while transaction.is_open() {
+        assert!(Instant::now() < deadline, "it is kept for ever");
+        tokio::task::yield_now().await;
+    }
+    for error in [
+        transaction.write(Op::put("a", "c")).expect_err("too old"),
+        view.get(b"a").await.map(drop).expect_err("too old"),
+        transaction.commit().await.expect_err("too old"),
+    ] {
+        assert!(error.message.contains("limits.transaction_age"), "{error}");
+    }
+    assert_eq!(db.view().get(b"a").await.expect("get"), None);
+}
+
+/// Seqs of an opening begin at its epoch, whatever becomes of the first write.
+#[tokio::test]
+async fn a_first_write_that_is_refused_or_dropped_passes_its_seq_on() {
+    let db = shard_db(Limits::default()).await;
+    let first = first_seq(1);
+    assert_eq!(first, 1 << 40);
+    let begin = || {
+        let seqnum = db.write_options().seqnum;
+        (seqnum, Writing::begin(&db, seqnum))
+    };
+    // The future of the write is dropped on the way: nobody knows whether it took its seq, so nobody else gets it.
+    let (seqnum, writing) = begin();
+    drop(writing);
+    assert_eq!(seqnum, first);
+    // It is refused: SlateDB counts its seq all the same.
+    let (seqnum, writing) = begin();
+    let refused = writing.end(Err(conflict().await)).expect_err("refused");
+    assert_eq!((seqnum, refused.code.as_str()), (first + 1, "conflict"));
+    // It wrote nothing.
+    let (seqnum, writing) = begin();
+    assert_eq!(writing.end(Ok(None)), Ok(None));
+    assert_eq!(seqnum, first + 2);
+    let seq = db.put("a".into(), "b".into()).await.expect("put");
+    assert_eq!(seq, first + 3);
+    // Once there is one, SlateDB counts on by itself.
+    assert_eq!(db.write_options().seqnum, 0);
+    let next = db.put("a".into(), "c".into()).await.expect("put");
+    assert_eq!(next, first + 4);
+    assert_eq!(db.visible_seq(), next);
+}
+
+/// What SlateDB says to a transaction whose key was written meanwhile.
+async fn conflict() -> slatedb::Error {
+    let db = Db::builder("other", Arc::new(InMemory::new()))
+        .build()
+        .await
+        .expect("a database");
+    let transaction = db.begin(slatedb::IsolationLevel::Snapshot).expect("begin");
+    transaction.put(b"a", b"1").expect("put");
+    db.put(b"a", b"2").await.expect("put");
+    transaction.commit().await.map(drop).expect_err("conflict")
+}

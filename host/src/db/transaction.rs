@@ -1,11 +1,12 @@
 //! A transaction: reads of the database as it was, its own writes on top, all or nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use slatedb::config::{MergeOptions, PutOptions};
 use slatedb::{DbTransaction, IsolationLevel};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Error, KeyRange, OP_OVERHEAD_BYTES, Op, ReadView, ShardDb, Writing, check_key, check_ops,
@@ -33,7 +34,8 @@ impl From<Isolation> for IsolationLevel {
 }
 
 /// A transaction. Dropped without a commit it changes nothing. An open one makes SlateDB keep every later write set in memory,
-/// so its age is bounded by `limits.transaction_age`.
+/// so its age is bounded by `limits.transaction_age`, at which it is ended
+/// by itself.
 pub struct Transaction {
     db: Arc<ShardDb>,
     reads: Reads,
@@ -43,6 +45,7 @@ pub struct Transaction {
     ops: usize,
     /// Merges, kept only where the operator lets values grow: they are bounded at the commit.
     merges: Vec<Op>,
+    _timer: AbortOnDropHandle<()>,
 }
 
 /// What a transaction and the cursors over it share.
@@ -58,6 +61,15 @@ enum Slot {
 }
 
 impl Reads {
+    /// Ends the transaction at its age, whether anybody uses it by then or not: a guest that does something else for long must not
+    /// have the database keep every later write set.
+    async fn age(slot: Weak<std::sync::Mutex<Slot>>, limit: Duration) {
+        tokio::time::sleep(limit).await;
+        if let Some(slot) = slot.upgrade() {
+            Self(slot).take(Slot::TooOld(limit));
+        }
+    }
+
     pub(super) fn get(&self) -> Result<Arc<DbTransaction>, Error> {
         let guard = self
             .0
@@ -96,7 +108,9 @@ impl Transaction {
     pub(super) fn new(db: Arc<ShardDb>, transaction: DbTransaction, isolation: Isolation) -> Self {
         let slot = Slot::Open(Arc::new(transaction));
         let reads = Reads(Arc::new(std::sync::Mutex::new(slot)));
+        let age = Reads::age(Arc::downgrade(&reads.0), db.limits.transaction_age);
         Self {
+            _timer: AbortOnDropHandle::new(tokio::spawn(age)),
             db,
             reads,
             isolation,
@@ -129,6 +143,12 @@ impl Transaction {
     #[must_use]
     pub fn begun(&self) -> Instant {
         self.begun
+    }
+
+    /// Whether the database keeps anything for it. Ends nothing.
+    #[cfg(test)]
+    pub(super) fn is_open(&self) -> bool {
+        self.reads.get().is_ok()
     }
 
     /// Ends it when it is too old at `now`: it holds nothing from then on, and its uses fail with `limit`.

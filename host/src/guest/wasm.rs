@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::call::CurrentCall;
 use self::engine::{Compiled, Slot};
@@ -96,9 +97,7 @@ impl WasmModule {
 
     async fn make(&self, state: State) -> Result<Running, Failure> {
         let compiled = self.compiled().map_err(Failure::Trap)?;
-        Running::make(&self.runtime, compiled, state, &self.limits)
-            .await
-            .map_err(Failure::Trap)
+        Running::make(&self.runtime, compiled, state, &self.limits).await
     }
 }
 
@@ -143,10 +142,16 @@ impl Module for WasmModule {
         &self,
         context: InstanceContext,
     ) -> Result<Box<dyn QueryInstance>, Failure> {
+        let place = self.runtime.query_place().map_err(Failure::NoRoom)?;
         let state = State::for_queries(&self.info, context, &self.limits);
         Ok(Box::new(WasmQueryInstance {
             running: self.make(state).await?,
+            _place: place,
         }))
+    }
+
+    fn crowded(&self) -> u64 {
+        self.runtime.queries_refused()
     }
 }
 
@@ -201,6 +206,8 @@ impl Instance for WasmInstance {
 /// An instance that runs queries.
 struct WasmQueryInstance {
     running: Running,
+    /// After the instance, whose room it stands for.
+    _place: OwnedSemaphorePermit,
 }
 
 #[async_trait]

@@ -5,11 +5,12 @@
 //! | the request: parameters, method name, shard out of range (`invalid-request`) | 400 | host |
 //! | no such route (`not-found`), the guest has no queries (`no-queries`) | 404 | host |
 //! | a method that the route lacks (`method-not-allowed`) | 405 | host |
+//! | its `Host` is not a name of this node (`forbidden-host`) | 403 | host |
 //! | a web page of another origin made it (`forbidden-origin`) | 403 | host |
 //! | the body did not arrive in time (`body-timeout`), or ended early (`body-incomplete`) | 408, 400 | host |
 //! | a body, a path or headers over the limit (`body-too-large`, `uri-too-long`, `headers-too-large`) | 413, 414, 431 | host |
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
-//! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), or quarantined (`quarantined`) | 503 | host |
+//! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), or quarantined (`quarantined`), or the node has no room for an instance (`no-room`) | 503 | host |
 //! | an operator's command cannot be carried out now (`refused`) | 409 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
@@ -182,7 +183,8 @@ pub fn status_of(error: &CallError) -> StatusCode {
         CallErrorKind::Unassigned
         | CallErrorKind::NotOwner
         | CallErrorKind::Unreachable
-        | CallErrorKind::Quarantined => StatusCode::SERVICE_UNAVAILABLE,
+        | CallErrorKind::Quarantined
+        | CallErrorKind::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
         CallErrorKind::Refused => StatusCode::CONFLICT,
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
@@ -238,6 +240,7 @@ mod tests {
             (K::Refused, 409, "host", false),
             (K::Overloaded, 429, "host", true),
             (K::Quarantined, 503, "host", false),
+            (K::NoRoom, 503, "host", true),
             (K::NoQueries, 404, "host", false),
             (K::Timeout, 504, "host", false),
             (K::Unknown, 500, "host", false),

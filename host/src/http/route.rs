@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 
-use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, origin, views};
+use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, host, origin, views};
 use crate::config::units::Size;
 use crate::metrics;
 use crate::transport::Command;
@@ -291,6 +291,7 @@ async fn act(
 
 /// Checks what every request is bound to.
 fn check<B>(request: &Request<B>, options: &HttpOptions) -> Result<(), Problem> {
+    host::check(request, options)?;
     origin::check(request, &options.allow_origins)?;
     let most = options.max_uri;
     let path = request

@@ -126,7 +126,7 @@ impl Node {
     /// A request that asks for the end of its connection.
     async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String, Value) {
         let length = body.len();
-        let answer = self.raw(format!("{method} {path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes()).await;
+        let answer = self.raw(format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes()).await;
         let (head, body) = answer
             .split_once("\r\n\r\n")
             .unwrap_or_else(|| panic!("{method} {path}: {answer}"));
@@ -497,5 +497,30 @@ async fn views_answer() {
     let (status, head, _) = node.ask("OPTIONS", "/v1/call/echo", "").await;
     assert_eq!(status, 204);
     assert!(head.contains("allow: post, options"), "{head}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_the_nodes_is_refused() {
+    let node = Node::start(|options| options.hosts = vec!["api.example.com".into()]).await;
+    for (host, status) in [
+        ("evil.example", 403),
+        ("api.example.com", 200),
+        ("127.0.0.1:7070", 200),
+    ] {
+        let request = format!(
+            "POST /v1/call/echo?key=a HTTP/1.1\r\nhost: {host}\r\norigin: http://{host}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        let answer = node.raw(request.as_bytes()).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host}: {answer}"
+        );
+        assert_eq!(
+            answer.contains("application/problem+json") && answer.contains("forbidden-host"),
+            status == 403,
+            "{host}: {answer}"
+        );
+    }
     node.stop().await;
 }

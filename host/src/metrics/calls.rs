@@ -69,6 +69,7 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Refused
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
+            | CallErrorKind::NoRoom
             | CallErrorKind::NoQueries => Self::Refused,
         }
     }

@@ -34,6 +34,8 @@ struct State {
     context: InstanceContext,
     /// Grows with each swap, so that an instance of an older module is not taken back.
     version: u64,
+    /// [`Module::crowded`] when idle instances were last looked at.
+    crowded: u64,
     idle: Vec<(Instant, Box<dyn QueryInstance>)>,
 }
 
@@ -48,6 +50,7 @@ impl QueryPool {
             limits,
         });
         let state = Mutex::new(State {
+            crowded: module.crowded(),
             module,
             context: context.clone(),
             version: 0,
@@ -109,12 +112,14 @@ impl QueryPool {
         self.queue.calls.load(Ordering::Relaxed)
     }
 
-    /// Drops instances that were idle for long.
+    /// Drops instances that were idle for long, and all that are idle when others of the node found no room.
     pub(crate) fn trim(&self, now: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let crowded = state.module.crowded();
+        let wanted = std::mem::replace(&mut state.crowded, crowded) != crowded;
         let (idle, kept) = std::mem::take(&mut state.idle)
             .into_iter()
-            .partition(|(since, _)| now.saturating_duration_since(*since) >= IDLE);
+            .partition(|(since, _)| wanted || now.saturating_duration_since(*since) >= IDLE);
         state.idle = kept;
         drop(state);
         drop::<Vec<_>>(idle);
@@ -182,6 +187,8 @@ impl QueryPool {
                     ..CallError::trap(&trap)
                 })
             }
+            // It did not run, so it shows nothing.
+            Err(Failure::NoRoom(why)) => return Err(CallError::no_room(why)),
         };
         // An error shows as much as a reply.
         if read == Read::Applied && !db.gate().is_open(seq) {
@@ -206,7 +213,7 @@ impl QueryPool {
         let ran = instance.query(request, view).await;
         if !matches!(ran, Err(Failure::Trap(_))) {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.version == version {
+            if state.version == version && state.crowded == state.module.crowded() {
                 state.idle.push((clock::now(), instance));
             }
         }

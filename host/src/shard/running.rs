@@ -126,6 +126,7 @@ impl Running {
             slot: start.slot.clone(),
             revision,
             queries: queries.clone(),
+            no_room: None,
         };
         let task =
             start

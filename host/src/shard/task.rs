@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use quarry_core::pool;
 use quarry_core::traps::{Ledger, Verdict};
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,7 +22,7 @@ use crate::gate::Gate;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::{Notifier, Tags};
 use crate::guest::{
-    Failure, Instance, InstanceContext, Module, Request, StopReason, Trap, TrapKind,
+    Failure, Instance, InstanceContext, Module, NoRoom, Request, StopReason, Trap, TrapKind,
 };
 
 /// Durable tags that a guest gets at once.
@@ -54,6 +55,8 @@ pub(super) struct Shard {
     pub(super) slot: Arc<Slot>,
     pub(super) revision: Arc<AtomicU64>,
     pub(super) queries: Arc<QueryPool>,
+    /// How often in a row its guest found no room, and why.
+    pub(super) no_room: Option<(u32, NoRoom)>,
 }
 
 /// Whether the shard has a guest that works.
@@ -207,6 +210,7 @@ impl Shard {
                 self.trapped(&trap, &request.method);
                 Err(error)
             }
+            Err(Failure::NoRoom(why)) => Err(CallError::no_room(why)),
         };
         if (applied && self.gate.may_answer()) || self.gate.is_open(seq) {
             answer.send(outcome);
@@ -243,6 +247,9 @@ impl Shard {
             Err(Failure::Trap(trap)) => self.trapped(&trap, "durable"),
             Err(Failure::Error(error)) => {
                 tracing::warn!(shard = self.shard, %error, "guest failed to take durable tags")
+            }
+            Err(Failure::NoRoom(why)) => {
+                tracing::warn!(shard = self.shard, %why, "guest failed to take durable tags")
             }
         }
     }
@@ -306,6 +313,7 @@ impl Shard {
                     self.trapped(&trap, &request.method);
                     return Err(CallError::trap(&trap));
                 }
+                Err(Failure::NoRoom(why)) => return Err(CallError::no_room(why)),
             }
             // What the calls asked for is taken as it comes, so that their wishes do not pile up.
             if times.len().is_multiple_of(TAGS_MAX) {
@@ -320,23 +328,29 @@ impl Shard {
     async fn start(&mut self) {
         self.slot.guest(ShardState::Starting);
         self.context.notifier = Arc::new(self.notifier.next());
+        let before = self.no_room.take().map_or(0, |(times, _)| times);
         match fresh(&self.module, &self.context).await {
             Ok(instance) => {
                 self.guest = Guest::Running(instance);
                 self.tags.adopt(&self.context.notifier);
                 self.slot.guest(ShardState::Running);
             }
-            Err(failure) => {
-                let trap = match failure {
-                    Failure::Trap(trap) => trap,
-                    Failure::Error(error) => Trap::new(
-                        TrapKind::Instantiate,
-                        format!("the guest's start failed with {error}"),
-                    ),
-                };
-                self.trapped(&trap, "start");
+            Err(Failure::Trap(trap)) => self.trapped(&trap, "start"),
+            Err(Failure::Error(error)) => {
+                let words = format!("the guest's start failed with {error}");
+                self.trapped(&Trap::new(TrapKind::Instantiate, words), "start");
             }
+            Err(Failure::NoRoom(why)) => self.wait_for_room(before, why),
         }
+    }
+
+    /// The guest is started once there is room. That there is none is not its fault, and no trap.
+    fn wait_for_room(&mut self, before: u32, why: NoRoom) {
+        let pause = pool::pause(before);
+        tracing::warn!(shard = self.shard, %why, ?pause, "guest not started for want of room");
+        self.no_room = Some((before.saturating_add(1), why));
+        self.slot.explain(why.to_string());
+        self.guest = Guest::Waiting(clock::now() + pause);
     }
 
     /// The new instance is started before the old one is stopped; if it does not start, the old one goes on.
@@ -363,7 +377,9 @@ impl Shard {
             Ok(instance) => instance,
             Err(Failure::Error(error)) => return Err(CallError::guest(error).at(self.shard)),
             Err(Failure::Trap(trap)) => return Err(CallError::trap(&trap).at(self.shard)),
+            Err(Failure::NoRoom(why)) => return Err(CallError::no_room(why).at(self.shard)),
         };
+        self.no_room = None;
         let from = self.module.describe().revision;
         if let Guest::Running(old) = std::mem::replace(&mut self.guest, Guest::Running(instance)) {
             end(self.shard, &self.module, old, StopReason::Swapping).await;
@@ -439,6 +455,9 @@ impl Shard {
     }
 
     fn not_started(&self) -> CallError {
+        if let Some((_, why)) = self.no_room {
+            return CallError::no_room(why).at(self.shard);
+        }
         let why = self.slot.last_error().unwrap_or_default();
         CallError::host(CallErrorKind::Trap(TrapKind::Instantiate), why).at(self.shard)
     }

@@ -112,6 +112,12 @@ impl KillSwitch {
         self.state.trouble.load_full()
     }
 
+    /// Why a request last failed that is worth another try, if any did.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<Arc<String>> {
+        self.state.failure.load_full()
+    }
+
     /// The number of requests so far.
     #[must_use]
     pub fn requests(&self) -> Requests {
@@ -264,6 +270,8 @@ struct State {
     counts: Counts,
     /// Why the last write failed.
     trouble: ArcSwapOption<String>,
+    /// Why any request last failed.
+    failure: ArcSwapOption<String>,
 }
 
 #[derive(Default)]
@@ -318,6 +326,15 @@ impl State {
         }
     }
 
+    /// Keeps why a request failed.
+    fn note<T>(&self, outcome: &Result<T>) {
+        if let Err(error) = outcome
+            && should_retry(error)
+        {
+            self.failure.store(Some(Arc::new(error.to_string())));
+        }
+    }
+
     /// Runs a call until it ends or the switch is flipped.
     async fn run<T>(
         &self,
@@ -325,10 +342,11 @@ impl State {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         self.count(counter)?;
-        self.token
-            .run_until_cancelled(call)
-            .await
-            .unwrap_or_else(|| Err(self.error()))
+        let Some(outcome) = self.token.run_until_cancelled(call).await else {
+            return Err(self.error());
+        };
+        self.note(&outcome);
+        outcome
     }
 
     /// Ends a stream with the error when the switch is flipped.
@@ -342,7 +360,10 @@ impl State {
             async move {
                 let mut items = items?;
                 match state.token.run_until_cancelled(items.next()).await {
-                    Some(item) => item.map(|item| (item, Some(items))),
+                    Some(item) => item.map(|item| {
+                        state.note(&item);
+                        (item, Some(items))
+                    }),
                     None => Some((Err(state.error()), None)),
                 }
             }

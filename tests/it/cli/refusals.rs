@@ -72,6 +72,44 @@ const CASES: &[Case] = &[
     ),
     (
         "",
+        &["--strategy", "lease"],
+        2,
+        &["`store`", "memory:", "all nodes share"],
+    ),
+    (
+        "[lease]\nttl = \"3s\"\ninterval = \"2s\"\n",
+        &[],
+        2,
+        &["quarry.toml", "3", "lease.interval", "lease.ttl"],
+    ),
+    ("", &["--strategy", "static"], 2, &["static.nodes", "empty"]),
+    (
+        "[static]\nnodes = [\"a\", \"b\"]\n",
+        &["--strategy", "static", "--name", "c"],
+        2,
+        &["node", "--node", "\"c\"", "a, b"],
+    ),
+    (
+        "",
+        &[
+            "--strategy",
+            "lease",
+            "--internal-listen",
+            "0.0.0.0:7071",
+            "--store",
+            "file:data",
+        ],
+        2,
+        &["internal.advertise", "0.0.0.0:7071"],
+    ),
+    (
+        "",
+        &["--advertise", "nowhere"],
+        2,
+        &["internal.advertise", "--advertise", "no port"],
+    ),
+    (
+        "",
         &["--store", "s3://key:secret@bucket"],
         2,
         &["holds credentials"],
@@ -152,10 +190,9 @@ async fn what_serve_refuses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_in_use_is_named() {
-    let node = Setup::new("counter", "memory:", 1).start().await;
+    let node = Setup::fresh("counter", 1).start().await;
     let address = node.url.trim_start_matches("http://").to_owned();
-    let second =
-        Setup::new("counter", "memory:", 1).with(&["--set", &format!("http.listen={address}")]);
+    let second = Setup::fresh("counter", 1).with(&["--set", &format!("http.listen={address}")]);
     let folder = folder();
     let module = guest("counter").display().to_string();
     let ended = serve_in(
@@ -178,7 +215,7 @@ async fn a_port_in_use_is_named() {
 /// A guest that refuses its options, and one that fails in its start: nothing serves with the first, and shards say why with the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_does_not_start_says_why() {
-    let refusing = Setup::new("lifecycle", "memory:", 1).with(&["--option", "validate=refuse"]);
+    let refusing = Setup::fresh("lifecycle", 1).with(&["--option", "validate=refuse"]);
     let ended = refusing.refused().await.with(1);
     assert!(
         error(&ended.stderr)["message"]
@@ -187,7 +224,7 @@ async fn a_guest_that_does_not_start_says_why() {
         "{ended:#?}"
     );
 
-    let node = Setup::new("lifecycle", "memory:", 1)
+    let node = Setup::fresh("lifecycle", 1)
         .with(&["--option", "start=panic"])
         .start()
         .await;

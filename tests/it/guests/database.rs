@@ -7,7 +7,7 @@ use quarry::config::Config;
 
 use crate::support::guests::{self, ask, refused};
 use crate::support::native::{call, config};
-use crate::support::store::within;
+use crate::support::store::{fresh, within};
 
 fn roomy() -> Config {
     let mut config = config();
@@ -206,7 +206,7 @@ async fn merges_add_up() {
 /// Each write has a seq of its own, later ones higher, also over a restart of the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn seqs_only_grow() {
-    let store = quarry::store::Store::open("memory:", &Default::default()).expect("store");
+    let store = fresh();
     let mut last = 0;
     for _ in 0..3 {
         let cluster = guests::start_on(store.clone(), roomy(), "misbehave").await;

@@ -8,11 +8,10 @@ use quarry::cluster::StartError;
 use quarry::cluster::status::ShardState;
 use quarry::config::Config;
 use quarry::guest::TrapKind;
-use quarry::store::Store;
 
 use crate::support::guests::{self, ask, options, refused};
 use crate::support::native::{call, config};
-use crate::support::store::within;
+use crate::support::store::{fresh, within};
 
 fn with(text: &str) -> Config {
     let mut config = config();
@@ -118,16 +117,18 @@ async fn options_that_a_guest_refuses_keep_the_node_from_starting() {
     ] {
         let config = with(text);
         let module = guests::module(&config, "lifecycle", 1).await;
-        let store = Store::open("memory:", &Default::default()).expect("store");
+        let store = fresh();
         let started = within(Cluster::start_on(store.clone(), config.into(), module)).await;
         let error = started.map(|_| ()).expect_err(text);
         assert!(matches!(error, StartError::Guest { .. }), "{error:?}");
         for part in says {
             assert!(error.to_string().contains(part), "{text}: {error}");
         }
-        let written = futures::TryStreamExt::try_collect::<Vec<_>>(store.objects().list(None))
-            .await
-            .expect("a list");
+        let below = store.path("");
+        let written =
+            futures::TryStreamExt::try_collect::<Vec<_>>(store.objects().list(Some(&below)))
+                .await
+                .expect("a list");
         assert!(written.is_empty(), "{text}: {written:?}");
     }
 }
@@ -145,7 +146,7 @@ async fn options_reach_the_guest() {
 /// Start and stop may write, and each runs once for an instance.
 #[tokio::test(flavor = "multi_thread")]
 async fn start_and_stop_write_to_the_open_database() {
-    let store = Store::open("memory:", &Default::default()).expect("store");
+    let store = fresh();
     for (starts, stopped) in [("1", ""), ("2", "stopping"), ("3", "stopping")] {
         let config = with(r#"{"start":"write","stop":"write"}"#);
         let cluster = guests::start_on(store.clone(), config.clone(), "lifecycle").await;
@@ -165,7 +166,7 @@ async fn start_and_stop_write_to_the_open_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_does_not_stop_is_cut_off() {
     for (stop, cpu_time) in [("spin", 20_000), ("spin", 50), ("panic", 20_000)] {
-        let store = Store::open("memory:", &Default::default()).expect("store");
+        let store = fresh();
         let mut config = with(&format!(r#"{{"stop":"{stop}"}}"#));
         config.limits.cpu_time = Duration::from_millis(cpu_time);
         config.limits.stop_time = Duration::from_millis(100);
@@ -198,7 +199,7 @@ async fn a_stop_does_not_wait_for_a_call_for_ever() {
 }
 
 async fn stop_during(method: &'static str, payload: &'static str) {
-    let store = Store::open("memory:", &Default::default()).expect("store");
+    let store = fresh();
     let mut config = config();
     config.shard.close_timeout = Duration::from_secs(1);
     config.limits.cpu_time = Duration::from_secs(25);

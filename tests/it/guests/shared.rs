@@ -1,25 +1,26 @@
 //! One engine for many shards: a component is compiled once, and instances come out of one pool.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quarry::Cluster;
 use quarry::call::CallErrorKind;
 use quarry::cluster::SwapError;
 use quarry::cluster::status::ShardState;
 use quarry::config::Config;
+use quarry::guest::Limits;
 use quarry::guest::wasm::{Runtime, RuntimeOptions, WasmModule};
-use quarry::guest::{Limits, TrapKind};
-use quarry::store::Store;
 
 use crate::support::guests::{ask, component, query};
 use crate::support::native::config;
-use crate::support::store::within;
+use crate::support::store::{fresh, within};
 
 /// An engine with nothing in its cache.
-fn cold(instances: u32) -> (Arc<Runtime>, tempfile::TempDir) {
+fn cold(instances: u32, writers: u32) -> (Arc<Runtime>, tempfile::TempDir) {
     let cache = tempfile::tempdir().expect("a folder");
     let options = RuntimeOptions {
         instances,
+        writers,
         compile_threads: 2,
         cache_dir: Some(cache.path().to_owned()),
     };
@@ -39,13 +40,21 @@ async fn load(
         .expect("a guest")
 }
 
+/// A node with a store of its own.
+async fn start(config: &Config, module: &Arc<WasmModule>) -> Cluster {
+    let config = Arc::new(config.clone());
+    within(Cluster::start_on(fresh(), config, module.clone()))
+        .await
+        .expect("start")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_shards_share_what_was_compiled_once() {
     let config = Config {
         shards: 64,
         ..config()
     };
-    let (runtime, _cache) = cold(config.instances());
+    let (runtime, _cache) = cold(config.instances(), config.writers());
     // All who ask at once, for two revisions, share one compilation.
     let loads = (0..16).map(|n| load(&runtime, &config, "kv", 1 + n % 2));
     let modules = within(futures::future::join_all(loads)).await;
@@ -70,66 +79,108 @@ async fn many_shards_share_what_was_compiled_once() {
     cluster.stop().await;
 }
 
+/// A pool that is used up names its setting, is nobody's trap, and stops nobody who has an instance.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exhausted_pool_names_its_setting_and_stops_nobody_else() {
-    let config = config();
-    let (runtime, _cache) = cold(2);
+async fn a_shard_without_room_waits_for_it() {
+    let mut config = config();
+    config.limits.traps = 0;
+    let (runtime, _cache) = cold(2, 2);
     let module = load(&runtime, &config, "kv", 1).await;
-    let cluster = Cluster::start(Arc::new(config.clone()), module.clone())
-        .await
-        .expect("start");
-    assert!(cluster.ready(), "two shards, two instances");
-    ask(&cluster, "a", "put", "kept").await;
-    let error = query(&cluster, "a", "get", "")
-        .await
-        .expect_err("no instance for a query");
-    assert_eq!(
-        error.kind,
-        CallErrorKind::Trap(TrapKind::Instantiate),
-        "{error}"
-    );
-    assert!(error.message.contains("limits.instances (2)"), "{error}");
-    let newer = load(&runtime, &config, "kv", 2).await;
-    let error = within(cluster.swap(newer))
-        .await
-        .expect_err("no instance to start beside the old one");
-    assert!(matches!(error, SwapError::NotStarted { .. }), "{error:?}");
-    assert!(
-        error.to_string().contains("limits.instances (2)"),
-        "{error}"
-    );
-    assert_eq!(ask(&cluster, "a", "get", "").await, "kept");
-    // Instances go back to the pool: a restart, as often as one likes.
-    for _ in 0..5 {
-        within(cluster.restart_shard(0)).await.expect("restart");
-        within(cluster.restart_shard(1)).await.expect("restart");
-    }
-    assert_eq!(ask(&cluster, "a", "get", "").await, "kept");
-    within(cluster.stop()).await;
-
-    // A shard that finds no room does not serve, and says so; the others do.
-    let mut three = Config {
-        shards: 3,
-        ..config
+    let one = Config {
+        shards: 1,
+        ..config.clone()
     };
-    three.limits.traps = 0;
-    let store = Store::open("memory:", &Default::default()).expect("store");
-    let cluster = within(Cluster::start_on(store, Arc::new(three), module))
-        .await
-        .expect("start");
-    let reports: Vec<_> = (0..3)
-        .map(|shard| cluster.shard_report(shard).expect("a report"))
+    let first = start(&one, &module).await;
+    let second = start(&config, &module).await;
+    assert!(first.ready() && !second.ready(), "one instance was left");
+    let reports: Vec<_> = (0..2)
+        .map(|shard| second.shard_report(shard).expect("a report"))
         .collect();
-    let (running, down): (Vec<_>, Vec<_>) = reports
+    let (running, waiting): (Vec<_>, Vec<_>) = reports
         .into_iter()
         .partition(|report| report.status == ShardState::Running);
-    assert_eq!((running.len(), down.len()), (2, 1));
-    assert_eq!(down[0].status, ShardState::Quarantined);
-    let why = down[0].last_error.clone().expect("why");
+    assert_eq!((running.len(), waiting.len()), (1, 1));
+    assert_eq!(
+        (waiting[0].status, waiting[0].traps),
+        (ShardState::Starting, 0)
+    );
+    let why = waiting[0].last_error.clone().expect("why");
     assert!(why.contains("limits.instances (2)"), "{why}");
-    let keys = crate::support::guests::keys(&cluster);
-    for report in running {
-        ask(&cluster, &keys[report.shard as usize], "put", "x").await;
+    let error = within(second.restart_shard(waiting[0].shard))
+        .await
+        .expect_err("there is still no room");
+    assert_eq!(error.kind, CallErrorKind::NoRoom, "{error}");
+    let keys = crate::support::guests::keys(&second);
+    let key = &keys[running[0].shard as usize];
+    ask(&second, key, "put", "kept").await;
+    // Nor is there any for a swap, or for a query.
+    let newer = load(&runtime, &config, "kv", 2).await;
+    let error = within(second.swap(newer))
+        .await
+        .expect_err("no instance to start beside the old one");
+    let SwapError::NotStarted { error, .. } = error else {
+        panic!("{error}");
+    };
+    assert!(
+        error.kind == CallErrorKind::NoRoom && error.message.contains("limits.instances (2)"),
+        "{error}"
+    );
+    let error = query(&second, key, "get", "").await.expect_err("no room");
+    assert!(
+        error.kind == CallErrorKind::NoRoom && error.message.contains("limits.instances (2)"),
+        "{error}"
+    );
+    // Instances go back to the pool, and whoever waits for room finds it by itself.
+    within(first.stop()).await;
+    within(second.await_ready(None)).await.expect("ready");
+    let report = second.shard_report(waiting[0].shard).expect("a report");
+    assert_eq!(report.traps, 0);
+    for _ in 0..5 {
+        within(second.restart_shard(0)).await.expect("restart");
+        within(second.restart_shard(1)).await.expect("restart");
     }
+    assert_eq!(ask(&second, key, "get", "").await, "kept");
+    within(second.stop()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_leave_the_shards_their_room() {
+    let mut config = config();
+    config.limits.traps = 0;
+    config.lag_interval = Duration::from_millis(100);
+    // Room for three shards, and one query at a time.
+    let (runtime, _cache) = cold(4, 3);
+    let module = load(&runtime, &config, "kv", 1).await;
+    let cluster = start(&config, &module).await;
+    let keys = crate::support::guests::keys(&cluster);
+    for key in &keys {
+        ask(&cluster, key, "put", "x").await;
+    }
+    query(&cluster, &keys[0], "get", "").await.expect("a query");
+    // The first shard has kept its instance, for the next query.
+    query(&cluster, &keys[0], "get", "").await.expect("a query");
+    let error = query(&cluster, &keys[1], "get", "")
+        .await
+        .expect_err("queries have what they may have");
+    assert_eq!(error.kind, CallErrorKind::NoRoom, "{error}");
+    assert!(
+        error.message.contains("limits.instances (4)") && error.retryable,
+        "{error}"
+    );
+    // So a further shard finds its room,
+    let one = Config {
+        shards: 1,
+        ..config.clone()
+    };
+    let third = start(&one, &module).await;
+    assert!(third.ready());
+    // and the instance that is not used goes where one is wanted.
+    within(async {
+        while query(&cluster, &keys[1], "get", "").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    third.stop().await;
     cluster.stop().await;
 }

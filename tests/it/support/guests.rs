@@ -22,6 +22,7 @@ const INSTANCES: u32 = 1_000;
 static RUNTIME: LazyLock<Arc<Runtime>> = LazyLock::new(|| {
     let options = RuntimeOptions {
         instances: INSTANCES,
+        writers: INSTANCES / 2,
         compile_threads: 2,
         cache_dir: Some(folder().join("compiled")),
     };

@@ -11,6 +11,8 @@ use quarry::db::ReadView;
 use quarry::guest::native::{self, Logic};
 use quarry::guest::{GuestError, InstanceContext, Module, Reply, Request};
 
+use super::store::Place;
+
 /// See [`module`].
 pub struct Register;
 
@@ -73,11 +75,14 @@ impl Logic for Register {
 pub static HELD: std::sync::LazyLock<tokio::sync::watch::Sender<bool>> =
     std::sync::LazyLock::new(|| tokio::sync::watch::Sender::new(true));
 
-/// A configuration for tests: few shards, few threads, no waiting for ports.
+/// A configuration for tests: an empty store, few shards, few threads, no waiting for ports.
 pub fn config() -> Config {
+    let place = Place::fresh();
     let mut config = Config {
         shards: 2,
         node: "test".into(),
+        store: place.url,
+        store_options: place.options,
         ..Config::default()
     };
     config.threads.shard = 1;

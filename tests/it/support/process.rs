@@ -11,6 +11,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
+use super::store::Place;
+
 /// How long anything may take: a slow machine that does other things, too, needs seconds where a fast one needs none.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 /// How often an exit or a file is looked at.
@@ -206,6 +208,25 @@ pub struct Setup {
 impl Setup {
     /// With a guest, on any free port.
     pub fn new(module: &str, store: &str, shards: u32) -> Self {
+        Self::at(module, &["--store".to_owned(), store.to_owned()], shards)
+    }
+
+    /// On an empty store that need not outlive the process.
+    pub fn fresh(module: &str, shards: u32) -> Self {
+        Self::at(module, &Place::fresh().arguments(), shards)
+    }
+
+    /// On an empty store for several processes, one after the other or together.
+    pub fn lasting(module: &str, folder: &Path, shards: u32) -> Self {
+        Self::at(module, &Place::lasting(folder).arguments(), shards)
+    }
+
+    /// In a folder.
+    pub fn in_folder(module: &str, folder: &Path, shards: u32) -> Self {
+        Self::new(module, &format!("file://{}", folder.display()), shards)
+    }
+
+    fn at(module: &str, store: &[String], shards: u32) -> Self {
         let module = guest(module).display().to_string();
         let shards = shards.to_string();
         let arguments = [
@@ -213,8 +234,6 @@ impl Setup {
             "--json",
             "--module",
             &module,
-            "--store",
-            store,
             "--shards",
             &shards,
             "--listen",
@@ -222,14 +241,9 @@ impl Setup {
             "--node",
             "n1",
         ];
-        Self {
-            arguments: arguments.map(str::to_owned).to_vec(),
-        }
-    }
-
-    /// In a folder.
-    pub fn in_folder(module: &str, folder: &Path, shards: u32) -> Self {
-        Self::new(module, &format!("file://{}", folder.display()), shards)
+        let mut arguments = arguments.map(str::to_owned).to_vec();
+        arguments.extend_from_slice(store);
+        Self { arguments }
     }
 
     /// As another node.

@@ -1,5 +1,10 @@
-//! A store that holds WAL objects back until it is told to let them go.
+//! Where tests keep their data, and a store that holds WAL objects back until it is told to let them go.
+//!
+//! `QUARRY_TEST_STORE` says where: `local` (the default) in memory and in folders, `s3` on the server that `.ci/s3-server with` runs
+//! around the tests, each below a prefix of its own. Tests of a store of a kind name that kind instead.
 
+use std::collections::BTreeMap;
+use std::path::Path as Folder;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +18,78 @@ use object_store::{
 use quarry::store::Store;
 use tokio::sync::watch;
 
+/// The store of a test.
+#[derive(Clone)]
+pub struct Place {
+    pub url: String,
+    pub options: BTreeMap<String, String>,
+}
+
+impl Place {
+    /// An empty one, for one test and perhaps one process.
+    pub fn fresh() -> Self {
+        Self::on_s3().unwrap_or_else(|| Self::of("memory:".into()))
+    }
+
+    /// An empty one that outlives a process, below a folder where it needs one.
+    pub fn lasting(folder: &Folder) -> Self {
+        Self::on_s3().unwrap_or_else(|| Self::of(format!("file://{}", folder.display())))
+    }
+
+    fn of(url: String) -> Self {
+        Self {
+            url,
+            options: BTreeMap::new(),
+        }
+    }
+
+    fn on_s3() -> Option<Self> {
+        match std::env::var("QUARRY_TEST_STORE").as_deref() {
+            Err(_) | Ok("" | "local") => return None,
+            Ok("s3") => {}
+            Ok(other) => panic!("QUARRY_TEST_STORE is {other:?}; it can be local or s3"),
+        }
+        let port = std::env::var("QUARRY_TEST_S3_PORT")
+            .expect("QUARRY_TEST_STORE=s3 needs a server: run it by `.ci/s3-server with`");
+        Some(Self {
+            url: format!("s3://quarry/test-{:016x}", rand::random::<u64>()),
+            options: s3_options(&port),
+        })
+    }
+
+    /// Opens it.
+    pub fn open(&self) -> Store {
+        Store::open(&self.url, &self.options).expect("a store")
+    }
+
+    /// The arguments of the program.
+    pub fn arguments(&self) -> Vec<String> {
+        let store = ["--store".to_owned(), self.url.clone()];
+        let options = self.options.iter();
+        let options = options
+            .flat_map(|(name, value)| ["--store-option".to_owned(), format!("{name}={value}")]);
+        store.into_iter().chain(options).collect()
+    }
+}
+
+/// How the clients of `.ci/s3-server` are set up.
+pub fn s3_options(port: impl std::fmt::Display) -> BTreeMap<String, String> {
+    [
+        ("aws_endpoint", format!("http://127.0.0.1:{port}")),
+        ("aws_allow_http", "true".into()),
+        ("aws_region", "us-east-1".into()),
+        ("aws_access_key_id", "quarry".into()),
+        ("aws_secret_access_key", "quarry-secret".into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// An empty store.
+pub fn fresh() -> Store {
+    Place::fresh().open()
+}
+
 /// The hand that holds.
 #[derive(Clone)]
 pub struct Held {
@@ -23,9 +100,8 @@ pub struct Held {
 
 impl Held {
     pub fn new() -> Self {
-        let inner = Store::open("memory:", &Default::default()).expect("a store in memory");
         Self {
-            inner,
+            inner: fresh(),
             holding: watch::Sender::new(false),
             waiting: watch::Sender::new(0),
         }

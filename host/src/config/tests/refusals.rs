@@ -142,7 +142,18 @@ fn bad_files_name_the_key_the_line_and_what_is_expected() {
             "[limits]\nvalue = \"1GiB\"",
             "limits.value",
             2,
-            &["over limits.batch, 32MiB"],
+            &["1GiB and", "over limits.batch, 32MiB"],
+        ),
+        (
+            // One byte too few for the largest key and value in one operation.
+            "[limits]\nvalue = \"1MiB\"\nkey = \"1000B\"\nbatch = \"1049639B\"",
+            "limits.value",
+            2,
+            &[
+                "1MiB and limits.key, 1000B, and 64B",
+                "are 1049640B, over limits.batch, 1049639B",
+                "raise limits.batch to 1049640B",
+            ],
         ),
         (
             "[call]\ntimeout = \"1h\"",
@@ -173,6 +184,15 @@ fn bad_files_name_the_key_the_line_and_what_is_expected() {
             "http.allow_origins",
             2,
             &["\"localhost:3000\" is no origin", "SCHEME://HOST"],
+        ),
+        (
+            "[http]\nhosts = [\"api.example.com:80\"]",
+            "http.hosts",
+            2,
+            &[
+                "\"api.example.com:80\" is no name",
+                "without scheme and port",
+            ],
         ),
         ("shards = 4\nshards = 5", "", 2, &["not TOML", "duplicate"]),
         ("shards = ", "", 1, &["not TOML"]),

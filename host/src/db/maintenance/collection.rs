@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use slatedb::DbStatus;
+use slatedb::Db;
 use slatedb::admin::AdminBuilder;
 use slatedb::config::{GarbageCollectorDirectoryOptions, GarbageCollectorOptions};
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::plan::{Footprint, Garbage, GcPolicy, first_pass};
@@ -32,16 +31,21 @@ pub(super) async fn tend(tending: Tending, jitter: f64) {
     let spacing = options
         .look_interval
         .max(LOOK_INTERVAL.min(options.gc_interval / 20));
-    let mut status = shard.db.subscribe();
-    let Some(first) = footprint(&mut status) else {
+    let mut manifest = shard.manifest.clone();
+    let Some(first) = footprint(&shard.db) else {
         return;
     };
     let mut garbage = Garbage::opened(first, clock::now(), first_pass(options.gc_interval, jitter));
-    while let Some(seen) = footprint(&mut status) {
+    loop {
+        // Before the look: what changes after it wakes.
+        manifest.mark_unchanged();
+        let Some(seen) = footprint(&shard.db) else {
+            return;
+        };
         garbage.note(seen, clock::now(), &policy);
         let due = garbage.due(&policy);
         if due.is_none_or(|due| due > clock::now()) {
-            if !tending.changed(&mut status, due, spacing).await {
+            if !tending.changed(&mut manifest, due, spacing).await {
                 return;
             }
             continue;
@@ -128,8 +132,8 @@ fn gc_options(options: &Options) -> GarbageCollectorOptions {
 }
 
 /// What the shard's manifest shows for garbage; `None` when the database is closed.
-fn footprint(status: &mut watch::Receiver<DbStatus>) -> Option<Footprint> {
-    let status = status.borrow_and_update();
+fn footprint(db: &Db) -> Option<Footprint> {
+    let status = db.status();
     if status.close_reason.is_some() {
         return None;
     }

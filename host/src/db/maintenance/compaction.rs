@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use slatedb::CompactorBuilder;
 use slatedb::admin::{Admin, AdminBuilder};
 use slatedb::compactor::{CompactionStatus, Compactor};
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, SizeTieredCompactionSchedulerOptions,
 };
-use slatedb::{CompactorBuilder, DbStatus};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::plan::{Action, CompactionPolicy, LastCompaction, Look, decide};
-use super::{Options, Tending, look};
+use super::{Options, ShardDbInfo, Tending, look};
 use crate::clock;
 
 /// Most time between two looks at a running compaction.
@@ -37,9 +37,9 @@ pub(super) async fn tend(tending: Tending) {
         totals,
     } = &tending;
     let policy = policy(&node.options);
-    let mut status = shard.db.subscribe();
+    let mut manifest = shard.manifest.clone();
     let mut last: Option<LastCompaction> = None;
-    while let Some(seen) = look(&mut status) {
+    while let Some(seen) = look_anew(shard, &mut manifest) {
         let wake = match decide(seen, last, clock::now(), &policy) {
             Action::Idle => None,
             Action::Wait(at) => Some(at),
@@ -51,16 +51,16 @@ pub(super) async fn tend(tending: Tending) {
                 };
                 let Ok(_turn) = turn else { return };
                 // It may have waited long, and the need may be gone.
-                match look(&mut status) {
+                match look_anew(shard, &mut manifest) {
                     Some(seen) if decide(seen, last, clock::now(), &policy) == Action::Compact => {}
                     Some(_) => continue,
                     None => return,
                 }
-                let outcome = run(&tending, &mut status).await;
+                let outcome = run(&tending).await;
                 if matches!(outcome, Ok(End::Stopped)) {
                     return;
                 }
-                last = Some(after(&outcome, last, &mut status));
+                last = Some(after(&outcome, last, shard));
                 report(&tending, &outcome);
                 totals.send_modify(|totals| match outcome {
                     Ok(_) => totals.compactions += 1,
@@ -70,12 +70,18 @@ pub(super) async fn tend(tending: Tending) {
             }
         };
         if !tending
-            .changed(&mut status, wake, node.options.look_interval)
+            .changed(&mut manifest, wake, node.options.look_interval)
             .await
         {
             return;
         }
     }
+}
+
+/// What the manifest shows; changes up to here are known then.
+fn look_anew(shard: &ShardDbInfo, manifest: &mut watch::Receiver<u64>) -> Option<Look> {
+    manifest.mark_unchanged();
+    look(&shard.db)
 }
 
 /// How a compaction ended without failing.
@@ -105,10 +111,7 @@ enum CompactionError {
 }
 
 /// One compaction, from the start of a compactor to its stop.
-async fn run(
-    tending: &Tending,
-    status: &mut watch::Receiver<DbStatus>,
-) -> Result<End, CompactionError> {
+async fn run(tending: &Tending) -> Result<End, CompactionError> {
     let Tending {
         node, shard, stop, ..
     } = tending;
@@ -133,7 +136,7 @@ async fn run(
         biased;
         () = stop.cancelled() => Ok(End::Stopped),
         error = running.failed() => Err(error),
-        settled = timeout(options.compaction_timeout, settled(tending, status)) => match settled {
+        settled = timeout(options.compaction_timeout, settled(tending)) => match settled {
             Ok(settled) => settled.map(|()| End::Done),
             Err(_) => Err(CompactionError::TimedOut(options.compaction_timeout)),
         },
@@ -217,10 +220,7 @@ impl Drop for Running {
 }
 
 /// Waits until the shard is in shape and its compactor has nothing left to do.
-async fn settled(
-    tending: &Tending,
-    status: &mut watch::Receiver<DbStatus>,
-) -> Result<(), CompactionError> {
+async fn settled(tending: &Tending) -> Result<(), CompactionError> {
     let Tending { node, shard, .. } = tending;
     let options = &node.options;
     let admin = AdminBuilder::new(shard.path.clone(), shard.store.clone()).build();
@@ -230,7 +230,7 @@ async fn settled(
     loop {
         tokio::time::sleep(pause).await;
         refresh(tending).await?;
-        let Some(seen) = look(status) else {
+        let Some(seen) = look(&shard.db) else {
             return Ok(());
         };
         let in_shape = seen.l0 < options.l0_trigger && !active(tending, &admin).await?;
@@ -285,13 +285,13 @@ async fn refresh(tending: &Tending) -> Result<(), CompactionError> {
 fn after(
     outcome: &Result<End, CompactionError>,
     last: Option<LastCompaction>,
-    status: &mut watch::Receiver<DbStatus>,
+    shard: &ShardDbInfo,
 ) -> LastCompaction {
     let failures = match outcome {
         Ok(_) => 0,
         Err(_) => last.map_or(0, |last| last.failures).saturating_add(1),
     };
-    let sorted_runs = look(status).map_or(0, |Look { sorted_runs, .. }| sorted_runs);
+    let sorted_runs = look(&shard.db).map_or(0, |Look { sorted_runs, .. }| sorted_runs);
     LastCompaction {
         ended: clock::now(),
         failures,

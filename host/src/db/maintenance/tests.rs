@@ -178,9 +178,9 @@ async fn a_stop_at_any_moment_leaves_no_task_and_the_next_start_carries_on() {
         no_task_left(&runtime).await;
 
         let registration = maintenance.register(shard.info(1), 0.0);
+        let mut status = shard.db.subscribe();
         let relieved = async {
-            let mut status = shard.db.subscribe();
-            while look(&mut status).expect("open").l0 >= 4 {
+            while look(&shard.db).expect("open").l0 >= 4 {
                 status.changed().await.expect("open");
             }
         };

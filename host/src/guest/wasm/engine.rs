@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{OnceCell, Semaphore, oneshot};
+use quarry_core::pool;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 use wasmtime::{
     Cache, CacheConfig, Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig,
@@ -20,7 +21,7 @@ use super::inspect::{self, Inspection};
 use super::limiter::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLE_MAX_ELEMENTS, TABLES_MAX};
 use super::state::{self, State};
 use super::ticker::{Ticker, Ticks};
-use crate::guest::Limits;
+use crate::guest::{Limits, NoRoom};
 
 /// Wasm stack of a guest, in bytes. More than this is a stack overflow, which ends the guest.
 const WASM_STACK_BYTES: usize = 1 << 20;
@@ -42,6 +43,8 @@ pub(super) const BACKTRACE_FRAMES: usize = 16;
 pub struct RuntimeOptions {
     /// Instances that can exist at a time, 1 to 12,000: one a shard, its query instances, and twice as many while a swap is under way.
     pub instances: u32,
+    /// How many of them run calls: shards times modules. Queries never take their room; see [`quarry_core::pool::query_share`].
+    pub writers: u32,
     /// Threads that compile, at least 1.
     pub compile_threads: usize,
     /// Where compiled components are kept over restarts; [`default_cache_dir`] when none. Without such a place each start compiles anew.
@@ -75,6 +78,10 @@ pub struct Runtime {
     compiled: Mutex<HashMap<String, Weak<Slot>>>,
     compilations: AtomicU64,
     instances: u32,
+    /// The room of queries.
+    queries: Arc<Semaphore>,
+    query_share: u32,
+    queries_refused: AtomicU64,
 }
 
 /// A component of this node, compiled once for all shards and revisions that run it.
@@ -131,6 +138,7 @@ impl Runtime {
         let ticker = Ticker::start(engine.clone())
             .map_err(|error| Reason::Engine(format!("cannot start the ticker: {error}")))?;
         let turn = Arc::new(Semaphore::new(1));
+        let query_share = pool::query_share(instances, options.writers);
         Ok(Arc::new(Self {
             engine,
             linker,
@@ -140,6 +148,9 @@ impl Runtime {
             compiled: Mutex::default(),
             compilations: AtomicU64::new(0),
             instances,
+            queries: Arc::new(Semaphore::new(query_share as usize)),
+            query_share,
+            queries_refused: AtomicU64::new(0),
         }))
     }
 
@@ -242,6 +253,22 @@ impl Runtime {
     /// Instances that can exist at a time.
     pub(super) fn instances(&self) -> u32 {
         self.instances
+    }
+
+    /// The room of one instance for queries.
+    pub(super) fn query_place(&self) -> Result<OwnedSemaphorePermit, NoRoom> {
+        self.queries.clone().try_acquire_owned().map_err(|_| {
+            self.queries_refused.fetch_add(1, Ordering::Relaxed);
+            NoRoom::Queries {
+                queries: self.query_share,
+                instances: self.instances,
+            }
+        })
+    }
+
+    /// How often [`Runtime::query_place`] found none.
+    pub(super) fn queries_refused(&self) -> u64 {
+        self.queries_refused.load(Ordering::Relaxed)
     }
 
     pub(super) fn engine(&self) -> &Engine {

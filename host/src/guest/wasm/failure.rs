@@ -9,7 +9,7 @@ use super::bindings::types;
 use super::engine::BACKTRACE_FRAMES;
 use super::meter::CpuTimeUsedUp;
 use super::state::State;
-use crate::guest::{Failure, GuestError, Limits, Trap, TrapKind};
+use crate::guest::{Failure, GuestError, Limits, NoRoom, Trap, TrapKind};
 
 /// The longest code of a guest's error, in bytes.
 const CODE_MAX_BYTES: usize = 64;
@@ -25,11 +25,8 @@ const FRAMES_SHOWN: usize = 5;
 /// What the guest was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It was being made, on a node with room for so many instances.
-    Instantiate {
-        /// `limits.instances`.
-        instances: u32,
-    },
+    /// It was being made.
+    Instantiate,
     /// It ran.
     Call,
 }
@@ -79,6 +76,20 @@ pub(super) fn reply_too_large(size: Option<usize>, limits: &Limits) -> Trap {
         TrapKind::ReplyTooLarge,
         format!("{size} is over limits.reply ({} bytes)", limits.reply),
     )
+}
+
+/// Tells why an instance was not made, on a node with room for so many.
+pub(super) fn not_made(
+    error: &wasmtime::Error,
+    state: &State,
+    limits: &Limits,
+    instances: u32,
+) -> Failure {
+    if error.is::<PoolConcurrencyLimitError>() {
+        Failure::NoRoom(NoRoom::Node { instances })
+    } else {
+        Failure::Trap(classify(error, state, limits, Phase::Instantiate))
+    }
 }
 
 /// Tells what kind of end an instance came to.
@@ -159,17 +170,8 @@ fn reason(
             )
         };
     }
-    if let Phase::Instantiate { instances } = phase {
-        return if error.is::<PoolConcurrencyLimitError>() {
-            (
-                TrapKind::Instantiate,
-                format!(
-                    "the node has no room for a further instance, beyond limits.instances ({instances}); raise it ({error})"
-                ),
-            )
-        } else {
-            (TrapKind::Instantiate, format!("{error:#}"))
-        };
+    if phase == Phase::Instantiate {
+        return (TrapKind::Instantiate, format!("{error:#}"));
     }
     // What is left is data that breaks the component ABI: text that is not UTF-8, pointers that lead out of memory.
     (TrapKind::Aborted, format!("{:#}", Plain(error)))

@@ -49,12 +49,15 @@ pub(super) struct Running {
 
 impl Running {
     /// Makes an instance, under the limits of a start.
+    ///
+    /// # Errors
+    /// A trap, or that there is no room.
     pub(super) async fn make(
         runtime: &Arc<Runtime>,
         compiled: &Compiled,
         state: State,
         limits: &Arc<Limits>,
-    ) -> Result<Self, Trap> {
+    ) -> Result<Self, Failure> {
         let meter = Arc::new(Meter::new(runtime.ticks().clone(), limits.cpu_time));
         let mut store = Store::new(runtime.engine(), state);
         store.limiter(|state| &mut state.limiter);
@@ -70,19 +73,18 @@ impl Running {
             )
             .await;
         store.data_mut().end_call();
-        let phase = Phase::Instantiate {
-            instances: runtime.instances(),
-        };
         let bound = match made {
             Err(WallTimeUsedUp) => {
-                return Err(failure::wall_time(("limits.start_time", limits.start_time)));
+                let limit = ("limits.start_time", limits.start_time);
+                return Err(Failure::Trap(failure::wall_time(limit)));
             }
             Ok(made) => {
                 made.and_then(|instance| Exports::of(&instance, &mut store, &compiled.indices))
             }
         };
-        let exports =
-            bound.map_err(|error| failure::classify(&error, store.data(), limits, phase))?;
+        let exports = bound.map_err(|error| {
+            failure::not_made(&error, store.data(), limits, runtime.instances())
+        })?;
         // A new watch: the timer of the old one belongs to the runtime that made the instance, and another may run it.
         Ok(Self {
             store,

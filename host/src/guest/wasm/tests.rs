@@ -11,6 +11,7 @@ use crate::clock;
 use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::gate::deadline::Deadline;
+use crate::guest::NoRoom;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
 use wat::Wat;
@@ -33,6 +34,7 @@ impl Bench {
         let cache = tempfile::tempdir().expect("a folder");
         let options_ = RuntimeOptions {
             instances: INSTANCES,
+            writers: 2,
             compile_threads: 1,
             cache_dir: Some(cache.path().to_owned()),
         };
@@ -380,26 +382,35 @@ async fn an_instance_that_cannot_be_made_says_why() {
             other => panic!("{name}: {other:?}"),
         }
     }
+}
+
+/// One of the four places is for queries.
+#[tokio::test]
+async fn room_is_kept_for_calls() {
+    let bench = Bench::new(limits(), "{}").await;
     let module = bench.module(Wat::default().build()).await;
-    let mut held = Vec::new();
-    for _ in 0..INSTANCES {
-        held.push(
-            module
-                .instantiate_query(bench.context.clone())
-                .await
-                .unwrap_or_else(|failure| panic!("{failure:?}")),
-        );
-    }
-    match module.instantiate(bench.context.clone()).await.err() {
-        Some(Failure::Trap(found)) => assert!(
-            found.kind == TrapKind::Instantiate && found.message.contains("no room"),
-            "{found}"
-        ),
-        other => panic!("{other:?}"),
-    }
-    drop(held);
-    assert!(
-        module.instantiate(bench.context.clone()).await.is_ok(),
-        "room again"
+    let context = || bench.context.clone();
+    let query = module.instantiate_query(context()).await.expect("room");
+    let (queries, instances) = (1, INSTANCES);
+    assert_eq!(
+        module.instantiate_query(context()).await.err(),
+        Some(Failure::NoRoom(NoRoom::Queries { queries, instances }))
     );
+    assert_eq!(module.crowded(), 1);
+    let mut held = Vec::new();
+    for _ in 1..INSTANCES {
+        held.push(module.instantiate(context()).await.expect("room"));
+    }
+    assert_eq!(
+        module.instantiate(context()).await.err(),
+        Some(Failure::NoRoom(NoRoom::Node { instances }))
+    );
+    drop(query);
+    held.push(module.instantiate(context()).await.expect("room again"));
+    assert!(module.instantiate_query(context()).await.is_err());
+    drop(held);
+    module
+        .instantiate_query(context())
+        .await
+        .expect("room again");
 }

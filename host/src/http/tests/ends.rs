@@ -14,12 +14,12 @@ async fn a_node_that_stops_is_not_ready_and_finishes_what_it_began() {
     assert!(head.contains("retry-after: 1"), "{head}");
 
     let mut idle = node.connect().await;
-    idle.write_all(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
+    idle.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await
         .expect("sent");
     soon(idle.readable()).await.expect("an answer");
     let mut busy = node.connect().await;
-    busy.write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\n\r\n")
+    busy.write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await
         .expect("sent");
     soon(node.signals.began.notified()).await;
@@ -44,7 +44,7 @@ async fn a_node_that_stops_is_not_ready_and_finishes_what_it_began() {
 async fn a_stop_cuts_what_does_not_finish() {
     let node = Node::start(|_| {}).await;
     let mut busy = node.connect().await;
-    busy.write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\n\r\n")
+    busy.write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await
         .expect("sent");
     soon(node.signals.began.notified()).await;
@@ -62,7 +62,7 @@ async fn a_cut_connection_does_not_stop_its_call() {
     let node = Node::start(|options| options.max_connections = 1).await;
     let mut stream = node.connect().await;
     stream
-        .write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\n\r\n")
+        .write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await
         .expect("sent");
     soon(node.signals.began.notified()).await;
@@ -93,13 +93,15 @@ async fn who_sends_slowly_does_not_hold_a_connection() {
     let half = node.raw(b"GET /health HTTP/1.1\r\nhost").await;
     assert_eq!(half, "");
     let next = node
-        .raw(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\nGET /")
+        .raw(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /")
         .await;
     assert!(next.starts_with("HTTP/1.1 200 OK"), "{next}");
-    let idle = node.raw(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    let idle = node
+        .raw(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await;
     assert!(idle.starts_with("HTTP/1.1 200 OK"), "{idle}");
     // A body has the request's own time.
-    let body = node.raw(b"POST /v1/call/echo?shard=0&timeout=300ms HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\nhalf").await;
+    let body = node.raw(b"POST /v1/call/echo?shard=0&timeout=300ms HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhalf").await;
     assert!(
         body.starts_with("HTTP/1.1 408") && body.contains("did not arrive within 300ms"),
         "{body}"
@@ -115,7 +117,7 @@ async fn limits_of_requests_and_connections() {
     })
     .await;
     let header = format!(
-        "GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\nx-long: {}\r\n\r\n",
+        "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-long: {}\r\n\r\n",
         "v".repeat(9000)
     );
     let answer = node.raw(header.as_bytes()).await;
@@ -124,7 +126,7 @@ async fn limits_of_requests_and_connections() {
         "{answer}"
     );
     let path = format!(
-        "GET /health?{} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n",
+        "GET /health?{} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
         "q".repeat(9000)
     );
     let answer = node.raw(path.as_bytes()).await;
@@ -135,7 +137,7 @@ async fn limits_of_requests_and_connections() {
     let answer = node
         .raw(
             format!(
-                "GET /health HTTP/1.1\r\nhost: h\r\nx-huge: {}\r\n\r\n",
+                "GET /health HTTP/1.1\r\nhost: localhost\r\nx-huge: {}\r\n\r\n",
                 "v".repeat(200_000)
             )
             .as_bytes(),
@@ -148,13 +150,13 @@ async fn limits_of_requests_and_connections() {
     // A second connection waits until the first has ended.
     let mut first = node.connect().await;
     first
-        .write_all(b"GET /health HTTP/1.1\r\nhost: h\r\n\r\n")
+        .write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await
         .expect("sent");
     soon(first.readable()).await.expect("an answer");
     let mut second = node.connect().await;
     second
-        .write_all(b"GET /health HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+        .write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
         .await
         .expect("sent");
     let mut byte = [0];
@@ -199,7 +201,7 @@ async fn bodies_have_a_bound_together_and_pages_of_others_are_refused() {
     // Held by a request whose body is complete and one whose is not, both in progress.
     let mut slow = node.connect().await;
     slow.write_all(
-        b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: h\r\ncontent-length: 6\r\n\r\n012345",
+        b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 6\r\n\r\n012345",
     )
     .await
     .expect("sent");
@@ -214,7 +216,7 @@ async fn bodies_have_a_bound_together_and_pages_of_others_are_refused() {
     drop(slow);
 
     let answer = node
-        .raw(b"POST /v1/call/echo?shard=0 HTTP/1.1\r\nhost: h\r\norigin: https://evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        .raw(b"POST /v1/call/echo?shard=0 HTTP/1.1\r\nhost: localhost\r\norigin: https://evil.example\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
         .await;
     assert!(
         answer.starts_with("HTTP/1.1 403") && answer.contains("forbidden-origin"),

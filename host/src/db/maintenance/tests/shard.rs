@@ -18,6 +18,7 @@ use object_store::{
 };
 use slatedb::config::{FlushOptions, FlushType, Settings};
 use slatedb::{Db, MergeOperator, MergeOperatorError};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::super::ShardDbInfo;
@@ -166,11 +167,24 @@ impl Shard {
             path,
             self.store.clone(),
             self.db.clone(),
+            self.manifest(),
         );
         ShardDbInfo {
             merge_operator: Some(Arc::new(Append)),
             ..info
         }
+    }
+
+    /// What an opening tells maintenance.
+    fn manifest(&self) -> watch::Receiver<u64> {
+        let mut status = self.db.subscribe();
+        let (tell, told) = watch::channel(self.db.manifest().id());
+        tokio::spawn(async move {
+            while status.borrow().close_reason.is_none() && status.changed().await.is_ok() {
+                tell.send_replace(status.borrow().current_manifest.id());
+            }
+        });
+        told
     }
 
     /// Flushes what was written to an L0 SST of its own.

@@ -6,6 +6,7 @@ pub(in crate::guest::wasm) fn options(instances: u32) -> (RuntimeOptions, tempfi
     (
         RuntimeOptions {
             instances,
+            writers: 1,
             compile_threads: 1,
             cache_dir: Some(dir.path().join("cache")),
         },
@@ -126,6 +127,7 @@ async fn a_cache_that_cannot_be_is_no_error_and_one_that_can_is_used() {
     std::fs::write(&file, "in the way").expect("written");
     let options = RuntimeOptions {
         instances: 1,
+        writers: 1,
         compile_threads: 1,
         cache_dir: Some(file.join("cache")),
     };
@@ -143,6 +145,7 @@ async fn a_cache_that_cannot_be_is_no_error_and_one_that_can_is_used() {
     let cache = dir.path().join("cache");
     let options = RuntimeOptions {
         instances: 1,
+        writers: 1,
         compile_threads: 1,
         cache_dir: Some(cache.clone()),
     };
