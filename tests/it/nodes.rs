@@ -8,31 +8,35 @@ use quarry::call::Target;
 use quarry::client;
 use serde_json::Value;
 
-use crate::support::process::{Node, Setup, Signal, folder, run};
+use crate::support::process::{Node, Process, Setup, Signal, call, folder, guest, quarry, run};
 
 const SHARDS: u32 = 6;
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
-/// Longer than a killed node's lease and its takeover last.
-const PATIENCE: &str = "30s";
+/// How long a move may take.
+const PATIENCE: &str = "90s";
+
+/// The lease of a node that nobody kills: longer than a machine that does other things at the same time may stall.
+const LASTING: &str = "15s";
+/// The lease of a node that somebody does.
+const SHORT: &str = "6s";
 
 /// A node of these tests; each of its own name.
-fn setup(data: &std::path::Path, name: &str) -> Setup {
-    Setup::in_folder("counter", data, SHARDS)
-        .named(name)
-        .with(&[
-            "--strategy",
-            "lease",
-            "--lease-ttl",
-            "3s",
-            "--set",
-            "call.park=20s",
-        ])
+fn setup(data: &std::path::Path, name: &str, ttl: &str) -> Setup {
+    let setup = Setup::in_folder("counter", data, SHARDS).named(name);
+    setup.with(&[
+        "--strategy",
+        "lease",
+        "--lease-ttl",
+        ttl,
+        "--set",
+        "call.park=60s",
+    ])
 }
 
-async fn started(data: &std::path::Path) -> Vec<Node> {
+async fn started(data: &std::path::Path, ttl: &str) -> Vec<Node> {
     let mut nodes = Vec::new();
     for name in NAMES {
-        nodes.push(setup(data, name).start().await);
+        nodes.push(setup(data, name, ttl).start().await);
     }
     balanced(&nodes).await;
     nodes
@@ -61,7 +65,7 @@ async fn balanced(nodes: &[Node]) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let in_time = tokio::time::timeout(Duration::from_secs(60), even).await;
+    let in_time = tokio::time::timeout(Duration::from_secs(120), even).await;
     in_time.expect("the nodes share the shards");
 }
 
@@ -70,7 +74,7 @@ async fn increment(node: &Node, shard: u32) -> Result<client::Reply, client::Err
         method: "increment".into(),
         target: Target::key(key(shard)),
         payload: "".into(),
-        timeout: Some(Duration::from_secs(30)),
+        timeout: Some(Duration::from_secs(60)),
         headers: Vec::new(),
     };
     node.client.call(call, None).await
@@ -117,7 +121,7 @@ fn load(nodes: &Arc<Vec<Node>>, stop: &Arc<AtomicBool>) -> Vec<tokio::task::Join
 #[tokio::test(flavor = "multi_thread")]
 async fn any_node_answers_for_all_and_an_operator_moves_shards_under_load() {
     let folder = folder();
-    let nodes = Arc::new(started(&folder.path().join("data")).await);
+    let nodes = Arc::new(started(&folder.path().join("data"), LASTING).await);
     // The same reply from everywhere: it names the node that ran it.
     for shard in 0..SHARDS {
         let has = owner(&nodes[0], shard).await;
@@ -242,7 +246,7 @@ async fn any_node_answers_for_all_and_an_operator_moves_shards_under_load() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_wait_while_the_shards_of_a_node_that_was_killed_are_taken_over() {
     let folder = folder();
-    let mut nodes = started(&folder.path().join("data")).await;
+    let mut nodes = started(&folder.path().join("data"), SHORT).await;
     let victim = nodes.pop().expect("a node");
     let mut lost = Vec::new();
     for shard in 0..SHARDS {
@@ -278,7 +282,7 @@ async fn calls_wait_while_the_shards_of_a_node_that_was_killed_are_taken_over() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_stopped_for_a_while_keeps_nobody_and_is_told_so() {
     let folder = folder();
-    let nodes = started(&folder.path().join("data")).await;
+    let nodes = started(&folder.path().join("data"), SHORT).await;
     let mut shards = Vec::new();
     for shard in 0..SHARDS {
         if owner(&nodes[0], shard).await == "n3" {
@@ -292,7 +296,7 @@ async fn a_node_that_is_stopped_for_a_while_keeps_nobody_and_is_told_so() {
     let error = stalled.expect_err("its owner is stopped");
     assert_eq!(error.code(), "outcome-unknown", "{error}");
     assert!(
-        begun.elapsed() < Duration::from_secs(10),
+        begun.elapsed() < Duration::from_secs(30),
         "{:?}",
         begun.elapsed()
     );
@@ -320,12 +324,12 @@ async fn a_node_that_is_stopped_for_a_while_keeps_nobody_and_is_told_so() {
 async fn an_address_that_nobody_reaches_is_named() {
     let folder = folder();
     let data = folder.path().join("data");
-    let reached = setup(&data, "n1").start().await;
+    let reached = setup(&data, "n1", LASTING).start().await;
     // Nobody listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let nowhere = port.local_addr().expect("an address").to_string();
     drop(port);
-    let hidden = setup(&data, "n2").with(&["--advertise", &nowhere]);
+    let hidden = setup(&data, "n2", LASTING).with(&["--advertise", &nowhere]);
     let hidden = hidden.start().await;
     let shared = async {
         loop {
@@ -378,7 +382,9 @@ async fn an_address_that_nobody_reaches_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_gets_past_the_public_door_to_the_internal_one() {
     let folder = folder();
-    let node = setup(&folder.path().join("data"), "n1").start().await;
+    let node = setup(&folder.path().join("data"), "n1", LASTING)
+        .start()
+        .await;
     let http = reqwest::Client::new();
     for path in ["/internal/call", "/internal/ask", "/internal/hello"] {
         let sent = http
@@ -413,4 +419,89 @@ async fn owner_by_lease(node: &Node, shard: u32) -> String {
 
 fn text(reply: &client::Reply) -> String {
     String::from_utf8_lossy(&reply.payload).into_owned()
+}
+
+/// The events that `dev --json` printed so far; the last one may not be whole yet.
+fn events(text: &str) -> Vec<Value> {
+    serde_json::Deserializer::from_str(text)
+        .into_iter()
+        .map_while(Result::ok)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dev_runs_several_nodes_swaps_all_of_them_and_goes_on_when_one_is_killed() {
+    let project = folder();
+    let at = |name: &str| project.path().join(name);
+    std::fs::copy(guest("counter"), at("source.wasm")).expect("copied");
+    let toml = "shards = 4\n\n[module]\nlanguage = \"none\"\nbuild = \"cp source.wasm built.wasm\"\n\
+                path = \"built.wasm\"\nwatch = [\"source.wasm\"]\n";
+    std::fs::write(at("quarry.toml"), toml).expect("quarry.toml");
+    let dir = project.path().display().to_string();
+    let data = at("data").display().to_string();
+    let dev = Process::spawn(quarry(&[
+        "dev",
+        &dir,
+        "--nodes",
+        "3",
+        "--data-dir",
+        &data,
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ]));
+    let event = |kind: &'static str| {
+        dev.prints(move |text| {
+            let mut events = events(text).into_iter();
+            events.find(|event| event["event"] == kind)
+        })
+    };
+    let ready = event("ready").await;
+    let nodes = ready["nodes"].as_array().expect("nodes").clone();
+    assert_eq!(nodes.len(), 3, "{ready}");
+    let client = |node: usize| {
+        let url = nodes[node]["url"].as_str().expect("a URL");
+        client::Client::new(url).expect("a client")
+    };
+    for node in 0..3 {
+        let reply = call(&client(node), "increment", "a", "").await;
+        assert_eq!(reply.expect("a reply"), (node + 1).to_string());
+    }
+
+    // Another component: every node runs it, and no shard moved for that.
+    std::fs::copy(guest("kv"), at("source.wasm")).expect("copied");
+    let reloaded = event("reloaded").await;
+    assert_eq!(reloaded["shards"], 4, "{reloaded}");
+    for node in 0..3 {
+        call(&client(node), "put", "b", "v").await.expect("a reply");
+    }
+
+    // One is killed: the others have all shards soon.
+    let pid = nodes[2]["pid"].as_u64().expect("a process").to_string();
+    let killed = std::process::Command::new("sh")
+        .args(["-c", "kill -KILL $0", &pid])
+        .status();
+    assert!(killed.expect("sh").success());
+    let ended = event("ended").await;
+    assert_eq!(ended["node"], nodes[2]["node"]);
+    let all = async {
+        loop {
+            let status = client(0).status().await.expect("a status");
+            if status["ready"] == true {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all)
+        .await
+        .expect("the others have all shards");
+
+    // The end of this one is the end of all.
+    dev.signal(Signal::Terminate);
+    let ended = dev.ended().await.with(0);
+    for node in 0..2 {
+        let error = client(node).status().await.expect_err("it has ended");
+        assert!(error.is_connection(), "{error}: {ended:#?}");
+    }
 }
