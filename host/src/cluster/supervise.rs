@@ -142,7 +142,6 @@ impl Life {
             OpenError::Fenced { .. } => (ShardState::Fenced, OpenFailure::Fenced),
             OpenError::TimedOut { .. } => (ShardState::Crashed, OpenFailure::TimedOut),
             OpenError::Failed { .. } => (ShardState::Crashed, OpenFailure::Failed),
-            OpenError::Stopped { .. } => (ShardState::Stopping, OpenFailure::Failed),
         };
         if matches!(error, OpenError::Stopped { .. }) {
             tracing::info!(shard = self.shard, %error, "shard did not open");
