@@ -289,6 +289,8 @@ async fn a_node_that_is_stopped_for_a_while_keeps_nobody_and_is_told_so() {
             shards.push(shard);
         }
     }
+    // So that there is a connection: on a new one it would be known that nothing was sent.
+    increment(&nodes[0], shards[0]).await.expect("a reply");
     nodes[2].process.signal(Signal::Stop);
     let begun = std::time::Instant::now();
     let stalled = increment(&nodes[0], shards[0]).await;
