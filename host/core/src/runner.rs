@@ -4,18 +4,19 @@
 //! Per shard, opens and closes alternate: a close waits for the open it follows, and an open for the close. At its deadline a shard is
 //! cut off first and closed then; one that still waits is not opened, and one whose open comes through too late is not served.
 
+mod entry;
 mod event;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use entry::{Entry, Open, State, Stop, Then};
 pub use event::{
     ClosedWhy, HostEffect, HostEvent, How, OpenFailure, RunnerCommand, RunnerEvent, RunnerReport,
     StopReason, Which,
 };
 
 use crate::backoff::{Backoff, LONG_UPTIME};
-use crate::lease::record::NodeName;
 use crate::rng::Rng;
 use crate::route::Local;
 use crate::rules::{Mutation, Rules};
@@ -41,61 +42,6 @@ pub struct Runner {
     /// The shards that wait to be opened, in their order.
     queue: VecDeque<u32>,
     effects: Vec<HostEffect>,
-}
-
-/// What a runner has of a shard.
-#[derive(Debug)]
-struct Entry {
-    open: Open,
-    state: State,
-    /// It was cut off: nothing revives it.
-    fenced: bool,
-    /// The loop wants it to stop, once its open has come through.
-    stop: Option<Stop>,
-    /// What is to be opened when this has closed.
-    next: Option<Open>,
-    backoff: Backoff,
-    failures: u32,
-}
-
-/// An open as the loop wants it.
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    generation: u64,
-    writer_epoch: Option<u64>,
-    deadline: Moment,
-}
-
-#[derive(Debug, Clone)]
-struct Stop {
-    reason: StopReason,
-    successor: Option<NodeName>,
-}
-
-#[derive(Debug)]
-enum State {
-    /// It waits for its turn.
-    Queued,
-    /// It waits for the end of a pause.
-    Pausing {
-        until: Moment,
-    },
-    Opening,
-    Running {
-        since: Moment,
-    },
-    Closing {
-        then: Then,
-    },
-}
-
-/// What follows a close.
-#[derive(Debug, Clone)]
-enum Then {
-    /// Nothing: the loop is told.
-    Finish(ClosedWhy),
-    /// The strategy decides.
-    Ask { reason: DownReason, since: Moment },
 }
 
 impl Runner {

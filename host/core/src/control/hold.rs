@@ -1,17 +1,12 @@
 //! The leases that this node holds: claim, open, renew, close, free.
 
-use std::time::Duration;
-
-use super::{Control, Effect, Fate, Freeing, Hold, LeaseEvent, Phase, Run, WINDOW, What, Wish};
+use super::{Control, Effect, Freeing, Hold, LeaseEvent, WINDOW, Wanted, What, Wish};
 use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
 use crate::lease::record::Owner;
 use crate::placement::Role;
 use crate::rules::Mutation;
-use crate::runner::{ClosedWhy, RunnerCommand, RunnerReport, StopReason, Which};
+use crate::runner::{RunnerCommand, StopReason, Which};
 use crate::time::Moment;
-
-/// How long a shard that failed here is left to others.
-const AVOID: Duration = Duration::from_secs(60);
 
 impl Hold {
     pub(super) fn new(lease: LeaseSeen) -> Self {
@@ -25,6 +20,7 @@ impl Hold {
             retry: Moment::ORIGIN,
             setbacks: 0,
             damaged: false,
+            doubtful: false,
         }
     }
 }
@@ -73,7 +69,16 @@ impl Control {
 
     /// Does what is due about each lease that is held.
     pub(super) fn tend(&mut self, now: Moment) {
-        let shards: Vec<u32> = self.holds.keys().copied().collect();
+        let settled = |shard: &u32, hold: &Hold| {
+            let runs = self.runs.get(shard).is_some_and(|run| run.accepted);
+            let renew = self.renewal_due(*shard, hold).is_some_and(|due| now >= due);
+            hold.wish == Wish::Keep && runs && !renew
+        };
+        let due = self
+            .holds
+            .iter()
+            .filter(|(shard, hold)| !settled(shard, hold));
+        let shards: Vec<u32> = due.map(|(shard, _)| *shard).collect();
         for shard in shards {
             self.tend_one(shard, now);
         }
@@ -96,6 +101,11 @@ impl Control {
         if self.busy.contains_key(&shard) {
             return;
         }
+        let late = self.deadline(shard) <= now && !self.broken(Mutation::RepairLate);
+        if hold.damaged && late {
+            // Others may have held it since: it is not this node's to restore.
+            return self.lose(shard, None);
+        }
         let renew = self.renewal_due(shard, &hold).is_some_and(|due| now >= due);
         if renew && self.flying(|what| matches!(what, What::Renew(_))) < WINDOW {
             return self.renew(shard, &hold, now);
@@ -113,7 +123,7 @@ impl Control {
             (Wish::Keep, None) if now >= hold.retry && !self.broken(Mutation::RenewIdle) => {
                 let opening = self.flying(|what| matches!(what, What::Claim(_)));
                 if self.until > now && opening < self.options.max_concurrency as usize {
-                    self.claim(shard, hold.lease, false, "it is opened again", now);
+                    self.claim(shard, hold.lease, None, "it is opened again", now);
                 }
             }
             _ => {}
@@ -226,7 +236,12 @@ impl Control {
             && self.flying(|what| matches!(what, What::Claim(_)))
                 < self.options.max_concurrency as usize
         {
-            let Some((shard, unopened)) = self.wanted.pop_front() else {
+            let Some(Wanted {
+                shard,
+                at_most,
+                event,
+            }) = self.wanted.pop_front()
+            else {
                 break;
             };
             let twice = self.broken(Mutation::TwoClaims);
@@ -234,37 +249,29 @@ impl Control {
             if taken || (self.busy.contains_key(&shard) && !twice) {
                 continue;
             }
+            // What was found to be free may have got an owner while it waited here.
             let known = self.known.get(shard as usize).and_then(Option::as_ref);
-            let Some(known) = known else {
+            let Some(known) = known.filter(|known| known.event == event) else {
                 continue;
             };
-            // It was wanted as things were then; a read may have shown since that its owner lives.
-            let free = match self.fate(known, now) {
-                Fate::Free | Fate::Over => true,
-                Fate::Expired(_) => self.broken(Mutation::NoTombstone),
-                Fate::Mine | Fate::Lives | Fate::Unsure => false,
-            };
-            if !free && !self.broken(Mutation::ClaimThoughReadFailed) {
-                continue;
-            }
             let seen = known.seen.clone();
             let why = match &seen.record.owner {
                 Some(owner) => format!("its owner {} ended", owner.name),
                 None if seen.vanished() => "its lease was missing or unreadable".into(),
                 None => "it was free".into(),
             };
-            self.claim(shard, seen.clone(), unopened, &why, now);
+            self.claim(shard, seen.clone(), at_most, &why, now);
             if twice {
-                self.claim(shard, seen, unopened, &why, now);
+                self.claim(shard, seen, at_most, &why, now);
             }
         }
     }
 
-    fn claim(&mut self, shard: u32, seen: LeaseSeen, unopened: bool, why: &str, now: Moment) {
+    fn claim(&mut self, shard: u32, seen: LeaseSeen, at_most: Option<u64>, why: &str, now: Moment) {
         let op = LeaseOp::Claim {
             seen,
             above: self.highest.get(&shard).copied().unwrap_or(0),
-            unopened,
+            at_most,
             ask_epoch: false,
             why: why.into(),
         };
@@ -284,6 +291,7 @@ impl Control {
         match outcome {
             Outcome::Won(lease) if current => {
                 let from = self.known.get(shard as usize).and_then(Option::as_ref);
+                let doubtful = from.is_some_and(|known| known.seen.vanished());
                 let from = from.and_then(|known| known.seen.record.owner.clone());
                 let generation = lease.record.generation;
                 let until = self.lasts(sent, now);
@@ -297,6 +305,7 @@ impl Control {
                     renewed: sent,
                     setbacks,
                     wish,
+                    doubtful,
                     ..Hold::new(lease.clone())
                 };
                 self.holds.insert(shard, hold);
@@ -334,9 +343,13 @@ impl Control {
                     self.emit(LeaseEvent::ClaimLost { shard, owner });
                 }
             }
-            Outcome::Lost(ClaimLost::Opened { .. }) => {
+            Outcome::Lost(ClaimLost::Opened { writer_epoch }) => {
                 if let Some(known) = self.known.get_mut(shard as usize).and_then(Option::as_mut) {
-                    known.opened = true;
+                    // Its owner, if it lives, has a TTL from here to restore the lease.
+                    if known.opened.is_some() {
+                        known.since = now;
+                    }
+                    known.opened = Some(writer_epoch);
                 }
             }
             Outcome::Unknown(error) => {
@@ -355,30 +368,6 @@ impl Control {
                 });
             }
         }
-    }
-
-    /// Has the runner open a shard under the lease that is held.
-    pub(super) fn open(&mut self, shard: u32, now: Moment) {
-        let deadline = self.deadline(shard);
-        let Some(hold) = self.holds.get(&shard) else {
-            return;
-        };
-        let record = &hold.lease.record;
-        let generation = record.generation;
-        let run = Run {
-            generation,
-            accepted: false,
-            open: false,
-            stopping: false,
-            sent: now,
-        };
-        self.effects.push(Effect::Runner(RunnerCommand::Open {
-            shard,
-            generation,
-            writer_epoch: Some(record.writer_epoch.unwrap_or(0)),
-            deadline,
-        }));
-        self.runs.insert(shard, run);
     }
 
     fn free(&mut self, shard: u32, hold: &Hold, freeing: &Freeing) {
@@ -461,111 +450,16 @@ impl Control {
             self.notify(successor.clone(), shard);
             self.told.insert(shard, (successor, 0));
         }
-        if self.broken(Mutation::ReclaimReleased) {
-            self.wanted.push_back((shard, false));
+        if self.broken(Mutation::ReclaimReleased)
+            && let Some(known) = self.known.get(shard as usize).and_then(Option::as_ref)
+        {
+            let (at_most, event) = (None, known.event);
+            self.wanted.push_back(Wanted {
+                shard,
+                at_most,
+                event,
+            });
         }
-    }
-
-    pub(super) fn report(&mut self, report: RunnerReport, now: Moment) {
-        let (shard, told) = match &report {
-            RunnerReport::Accepted { shard, generation }
-            | RunnerReport::Opened {
-                shard, generation, ..
-            }
-            | RunnerReport::Down {
-                shard, generation, ..
-            }
-            | RunnerReport::SelfFenced { shard, generation }
-            | RunnerReport::Closed {
-                shard, generation, ..
-            } => (*shard, *generation),
-        };
-        let Some(run) = self
-            .runs
-            .get_mut(&shard)
-            .filter(|run| run.generation == told)
-        else {
-            return;
-        };
-        match report {
-            RunnerReport::Accepted { .. } => run.accepted = true,
-            RunnerReport::Opened { .. } => {
-                (run.accepted, run.open) = (true, true);
-                if let Some(hold) = self.holds.get_mut(&shard) {
-                    hold.setbacks = 0;
-                }
-            }
-            RunnerReport::Down { .. } => run.open = false,
-            RunnerReport::SelfFenced { generation, .. } => {
-                run.open = false;
-                self.emit(LeaseEvent::SelfFenced { shard, generation });
-            }
-            RunnerReport::Closed {
-                writer_epoch, why, ..
-            } => {
-                self.runs.remove(&shard);
-                self.closed(shard, writer_epoch, why, now);
-            }
-        }
-    }
-
-    /// A shard is not with the runner any more; if its lease is still held, something has to become of it.
-    fn closed(&mut self, shard: u32, writer_epoch: Option<u64>, why: ClosedWhy, now: Moment) {
-        let interval = self.timing.interval;
-        let Some(hold) = self.holds.get_mut(&shard) else {
-            return;
-        };
-        hold.epoch = writer_epoch;
-        hold.retry = now;
-        if hold.wish != Wish::Keep {
-            return;
-        }
-        match why {
-            ClosedWhy::Stopped => {}
-            ClosedWhy::Expired | ClosedWhy::Fenced => {
-                // The first time at once; who is fenced again and again fights with somebody.
-                hold.setbacks += 1;
-                if hold.setbacks > 1 {
-                    let doublings = (hold.setbacks - 2).min(4);
-                    hold.retry = now + (interval / 4).saturating_mul(1 << doublings);
-                }
-            }
-            ClosedWhy::GaveUp => {
-                let successor = self.least_loaded(now);
-                if let Some(hold) = self.holds.get_mut(&shard) {
-                    if let Some(successor) = successor.clone() {
-                        self.avoid.insert(shard, now + AVOID);
-                        hold.wish = Wish::Free(Freeing {
-                            successor: Some(successor),
-                            pinned: true,
-                            why: "it failed on its node",
-                        });
-                    } else {
-                        hold.retry = now + AVOID / 2;
-                    }
-                }
-                self.emit(LeaseEvent::GaveUp { shard, successor });
-            }
-        }
-    }
-
-    /// The peer that takes shards and has least of them.
-    fn least_loaded(&self, now: Moment) -> Option<crate::lease::record::NodeName> {
-        if !matches!(self.phase, Phase::Member) {
-            return None;
-        }
-        let open = self.peers.map.iter().filter(|(_, peer)| {
-            peer.may_live(self.timing, now) && peer.role(&self.options.cluster) == Role::Open
-        });
-        let load = |name: &crate::lease::record::NodeName| {
-            let holds = |known: &&super::Known| {
-                let owner = known.seen.record.owner.as_ref();
-                owner.is_some_and(|owner| owner.name == *name)
-            };
-            self.known.iter().flatten().filter(holds).count()
-        };
-        let least = open.min_by_key(|(name, _)| (load(name), (*name).clone()));
-        least.map(|(name, _)| name.clone())
     }
 }
 
