@@ -81,10 +81,12 @@ impl World {
     pub(super) fn next_call(&mut self) {
         let gap = self.calls.rng.exponential(self.setup.call_gap) + MILLI;
         self.queue.after(gap, Event::NextCall);
+        // Callers come to nodes that run; in a quiet world to those that say that they are ready.
         let entries: Vec<ProcessId> = self
             .processes
             .iter()
             .filter(|process| process.running() && !process.paused)
+            .filter(|process| self.hostile || self.ready(process))
             .map(|process| process.id)
             .collect();
         if entries.is_empty() {
@@ -363,7 +365,8 @@ impl World {
             return;
         }
         let away = call.away.take();
-        let refused = reply == Reply::NotOwner && away.is_some();
+        // A peer that is gone says as much as one that refuses: its lease is looked at, and the call waits for another owner.
+        let refused = matches!(reply, Reply::NotOwner | Reply::Unreachable) && away.is_some();
         call.refused_by = call.sent_to.take().filter(|_| refused);
         let (shard, entry) = (call.shard, call.entry);
         if self.trace {
