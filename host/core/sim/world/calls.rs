@@ -14,7 +14,7 @@ use super::super::history::Operation;
 use super::super::queue::{MILLI, SECOND, Time};
 use super::super::rng::Rng;
 use super::event::{Event, Message, Reply, Timer};
-use super::process::{Item, ProcessId, Ticket};
+use super::process::{Item, Life, ProcessId, Ticket};
 use super::{World, shown};
 
 /// A caller's whole patience, and how long a call waits for its shard to come up somewhere.
@@ -315,12 +315,12 @@ impl World {
         }
     }
 
-    /// A message to a process that is gone: its machine refuses connections, or is gone too.
-    pub(super) fn unreachable(&mut self, from: ProcessId, _to: ProcessId, message: &Message) {
+    /// A message to a process that is gone: its machine refuses connections, or is gone too, unless it left by itself.
+    pub(super) fn unreachable(&mut self, from: ProcessId, to: ProcessId, message: &Message) {
         if let Message::Call { call, attempt, .. } = message
-            && self.network.chance(0.8)
+            && (self.processes[to].life == Life::Left || self.network.chance(0.8))
         {
-            let delay = if self.network.chance(0.5) {
+            let delay = if self.processes[to].life == Life::Left || self.network.chance(0.5) {
                 MILLI
             } else {
                 CONNECT
