@@ -169,6 +169,14 @@ impl World {
         facts.renewed = now;
     }
 
+    /// Whether a process is a node of the cluster now: its session was renewed within a TTL.
+    pub(super) fn ready(&self, process: &Process) -> bool {
+        let facts = self.facts.sessions.get(&process.control.session());
+        facts.is_some_and(|facts| {
+            facts.proof.is_some() && self.queue.now() < facts.renewed + self.setup.ttl
+        })
+    }
+
     /// A session that was not over was ended by somebody else: whatever it holds must have stopped.
     fn session_ended(&mut self, by: ProcessId, name: &NodeName, session: SessionId, how: &str) {
         let Some(victim) = self.facts.sessions.get(&session).map(|facts| facts.process) else {

@@ -107,15 +107,22 @@ impl World {
     /// Waits until everything is as it should be.
     fn settle(&mut self, bound: Time, when: &str) {
         let begun = self.queue.now();
+        let hold = 2 * self.setup.interval;
+        let mut since = None;
         while self.violation.is_none() {
-            let passed = Duration::from_nanos(self.queue.now() - begun);
+            let now = self.queue.now();
+            let passed = Duration::from_nanos(now - begun);
             match self.settled() {
-                Ok(()) => return self.trace(|| format!("settled {passed:?} {when}")),
-                Err(why) if self.queue.now() - begun > bound => {
+                Ok(()) if now - *since.get_or_insert(now) >= hold => {
+                    return self.trace(|| format!("settled {passed:?} {when}"));
+                }
+                Ok(()) => {}
+                Err(why) if now - begun > bound => {
                     return self.fail("L2", format!("not settled {passed:?} {when}: {why}"));
                 }
-                Err(_) => self.advance(self.queue.now() + 250 * MILLI),
+                Err(_) => since = None,
             }
+            self.advance(now + 250 * MILLI);
         }
     }
 

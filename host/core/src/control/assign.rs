@@ -101,6 +101,7 @@ impl Control {
                 _ => wanted.push(number),
             }
         }
+        to_end.extend(self.silent_peers(now));
         for owner in to_end {
             self.end_session(&owner, now);
         }
@@ -241,6 +242,23 @@ impl Control {
                 nodes,
             });
         }
+    }
+
+    /// Peers that expired. One that holds nothing is ended as well: a node that comes later would count it among the living for a TTL,
+    /// and give shards to it.
+    fn silent_peers(&self, now: Moment) -> Vec<Owner> {
+        if self.broken(Mutation::NoTombstone) {
+            return Vec::new();
+        }
+        let (timing, cluster) = (self.timing, &self.options.cluster);
+        let silent = self.peers.map.iter().filter(|(_, peer)| {
+            !peer.is_over() && !peer.may_live(timing, now) && peer.foreign(cluster).is_none()
+        });
+        let owner = |(name, peer): (&NodeName, &super::peers::Peer)| {
+            let (name, session) = (name.clone(), peer.session()?);
+            Some(Owner { name, session })
+        };
+        silent.filter_map(owner).collect()
     }
 
     /// Ends an expired session by compare-and-set on the version that stayed.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use quarry_core::lease::object::{Key, Tag};
 use quarry_core::lease::op::LeaseOp;
 use quarry_core::lease::record::LeaseRecord;
-use quarry_core::route::Local;
 use quarry_core::time::Moment;
 
 use super::super::super::queue::MILLI;
