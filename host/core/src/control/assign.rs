@@ -267,7 +267,9 @@ impl Control {
             return;
         };
         let flying = self.flying(|what| *what == What::Tombstone(owner.name.clone())) > 0;
-        if flying || peer.brake.is_none_or(|brake| now < brake) {
+        // Whoever could not look cannot tell who is silent.
+        let blind = self.look.failures > 0 && !self.broken(Mutation::ClaimThoughReadFailed);
+        if flying || blind || peer.brake.is_none_or(|brake| now < brake) {
             return;
         }
         let op = LeaseOp::Tombstone {
