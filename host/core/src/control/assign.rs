@@ -297,6 +297,7 @@ impl Control {
             Outcome::Won(seen) => {
                 let session = seen.record.as_ref().ok().map(|record| record.info.session);
                 self.peers.see(seen, &cluster, now, asked, &mut news);
+                self.peers.ended(&node, self.events);
                 if let Some(session) = session {
                     self.emit(LeaseEvent::Tombstoned { node, session });
                 }
@@ -305,6 +306,7 @@ impl Control {
             // It was read just now: it lives, or somebody else ended it.
             Outcome::Lost(seen) => {
                 self.peers.see(seen, &cluster, now, asked, &mut news);
+                self.peers.ended(&node, self.events);
             }
             Outcome::Unknown(error) => {
                 self.look.at = self.look.at.min(now + self.pace(1));
