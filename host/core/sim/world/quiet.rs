@@ -288,7 +288,7 @@ impl World {
             let sent = process.requests - before;
             self.figures.steady_rounds += rounds;
             self.figures.steady_requests += sent;
-            let most = each * (rounds + 1) + 2 + records;
+            let most = each * (rounds + 1) + 4 + 2 * records;
             if sent > most {
                 let words = format!(
                     "{} sent {sent} requests in {rounds} settled rounds; {most} are allowed",

@@ -218,7 +218,8 @@ impl World {
                 Bounds {
                     gap: crash,
                     settled: crash + planned + 4 * self.setup.interval,
-                    moves: own + surplus(rest(), own) + shards.div_ceil(nodes),
+                    // Its peers take its shards one after the other, and it comes back into the middle of that.
+                    moves: own + surplus(rest(), own) + 2 * shards.div_ceil(nodes),
                     calls: false,
                 }
             }
