@@ -127,7 +127,7 @@ impl World {
     }
 
     /// The processes that are the nodes of the cluster, by name: their session is the one in the bucket.
-    fn members(&self) -> BTreeMap<NodeName, ProcessId> {
+    pub(super) fn members(&self) -> BTreeMap<NodeName, ProcessId> {
         let mut members = BTreeMap::new();
         for process in self.processes.iter().filter(|process| process.running()) {
             let key = Key::Node(process.name.clone()).object_name(self.setup.shards);
