@@ -109,6 +109,9 @@ pub struct Control {
     avoid: BTreeMap<u32, Moment>,
     /// When single leases were last read on demand.
     reads: BTreeMap<u32, Moment>,
+    /// When nodes and leases were last read in full, and whether that had been long ago when it was done again.
+    sighted: Moment,
+    blind: bool,
     /// Leases that are to be read again.
     reread: BTreeSet<u32>,
 
@@ -184,6 +187,8 @@ impl Control {
             unowned: BTreeMap::new(),
             avoid: BTreeMap::new(),
             reads: BTreeMap::new(),
+            sighted: now,
+            blind: false,
             reread: BTreeSet::new(),
             holds: BTreeMap::new(),
             runs: BTreeMap::new(),

@@ -227,7 +227,9 @@ impl Control {
             .filter(|peer| peer.may_live(timing, now))
             .count();
         let nodes = 1 + alive + count;
-        let many = count * 2 > nodes && !self.broken(Mutation::NoMassBrake);
+        // Whoever could not look for a while was most likely not alone: peers that live come back at the same time.
+        let many = count * 2 > nodes || (count > 0 && self.blind);
+        let many = many && !self.broken(Mutation::NoMassBrake);
         for peer in self.peers.map.values_mut().filter(|peer| fresh(peer)) {
             let until = if many {
                 now + timing.interval

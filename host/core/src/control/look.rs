@@ -104,6 +104,8 @@ impl Control {
         } else {
             self.look.failures = 0;
             self.whole = false;
+            self.blind = now.since(self.sighted) > self.timing.interval * 2;
+            self.sighted = now;
         }
         if matches!(self.phase, Phase::Member) {
             self.assign(now);
