@@ -292,7 +292,8 @@ impl CallError {
     #[must_use]
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{
-            Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused, Unassigned, Unreachable,
+            Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused, Unassigned,
+            Unreachable,
         };
         matches!(
             self.kind,
