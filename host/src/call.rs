@@ -151,7 +151,7 @@ pub enum CallErrorKind {
 
 impl CallErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Invalid,
         Self::Unassigned,
         Self::NotOwner,
@@ -159,6 +159,7 @@ impl CallErrorKind {
         Self::Refused,
         Self::Overloaded,
         Self::Quarantined,
+        Self::NoRoom,
         Self::NoQueries,
         Self::Timeout,
         Self::Unknown,

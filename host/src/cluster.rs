@@ -240,8 +240,14 @@ impl Cluster {
         swap::swap(&self.node, module).await
     }
 
-    /// Stops: refuses new calls, finishes the accepted ones, stops the guests, closes every database. Bounded by
-    /// `shard.close_timeout`.
+    /// Waits until the node stops, of its own accord too: it does when the part that keeps its deadlines fails. Safe to drop.
+    pub async fn stopping(&self) {
+        self.node.stop.cancelled().await;
+    }
+
+    /// Stops: refuses new calls, finishes the accepted ones, stops the guests, closes every database. With leases, each is freed
+    /// once its shard has closed, for a node that is named to take it, and then the node leaves its cluster. Bounded by
+    /// `shard.close_timeout` and `lease.ttl`.
     pub async fn stop(&self) {
         self.node.stop().await;
     }
@@ -345,3 +351,6 @@ fn describe_not_ready(shards: &[ShardReport]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn equals_are_released_in_the_order_of_asking() {
-        let gate = Gate::at(0, None);
+        let gate = at(0);
         let (sender, heard) = mpsc::channel();
         for (seq, name) in [(2, "c"), (1, "a"), (2, "d"), (1, "b")] {
             let sender = sender.clone();

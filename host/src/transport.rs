@@ -59,8 +59,6 @@ pub struct Forward {
     pub run: Run,
     /// What is run. Its deadline travels as the time that is left.
     pub request: Request,
-    /// How long it may wait there for a shard that is being opened.
-    pub wait: Duration,
 }
 
 /// What came of a request that reached the owner.
@@ -198,7 +196,7 @@ pub trait Transport: Send + Sync {
 /// What a node offers to its peers. A transport calls it only for peers that have proved who they are.
 #[async_trait]
 pub trait Service: Send + Sync {
-    /// Runs a call or a query here, or refuses.
+    /// Runs a call or a query here, or refuses at once.
     async fn run(&self, forward: Forward) -> Result<Answer, NotOwner>;
 
     /// Answers a question.

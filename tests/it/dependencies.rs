@@ -32,8 +32,15 @@ const RULES: &[(&str, &[&str], &[&str], &str)] = &[
     (
         "status codes",
         &["StatusCode::"],
-        &["http.rs", "http/", "client.rs"],
+        // Nodes speak HTTP to each other, too; what a call failed with travels in the body there.
+        &["http.rs", "http/", "client.rs", "transport/"],
         "one table maps errors to HTTP",
+    ),
+    (
+        "leases",
+        &["ObjectRequest::Put", "LeaseRecord {", "NodeRecord {"],
+        &["lease/"],
+        "one place writes leases",
     ),
     (
         "standard threads",

@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quarry::Cluster;
-use quarry::call::CallErrorKind;
 use quarry::cluster::StartError;
 use quarry::config::{Layout, Strategy};
 use quarry::lease::memory::MemoryLeases;
 use quarry::lease::objects::LeaseObjects;
-use quarry::store::faults::{Fault, Op, Rule};
 use quarry_core::control::{Command, CommandError};
-use tokio::time::Instant;
 
 use crate::support::native;
 use crate::support::process::until;
-use crate::support::ring::{Member, Ring, TTL, moved, owner, settled};
+use crate::support::ring::{Member, Ring, moved, owner, settled};
 use crate::support::store::within;
+
+mod outages;
 
 const LAYOUTS: [Layout; 2] = [Layout::Session, Layout::Shard];
 
@@ -92,196 +91,6 @@ async fn nodes_join_and_leave_with_the_fewest_moves_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_shards_of_a_node_that_dies_are_taken_over() {
-    for layout in LAYOUTS {
-        let ring = Ring::new(6);
-        let start = async |name| {
-            let mut config = ring.config(name);
-            config.lease.layout = layout;
-            ring.start_with(config).await.expect("a node")
-        };
-        let (a, b) = (start("a").await, start("b").await);
-        let before = settled(&[&a, &b]).await;
-        for shard in 0..6 {
-            write(&[&a, &b], shard, &format!("of {shard}")).await;
-        }
-        let held = a.serves();
-        let generations: Vec<u64> = held
-            .iter()
-            .map(|shard| a.cluster.shard_report(*shard).expect("a report").generation)
-            .collect();
-        // It reaches nothing any more, and is not told to stop.
-        a.faults.add(Rule::new(Fault::FailBefore));
-        let after = settled(&[&b]).await;
-        assert_eq!(moved(&before, &after), held.iter().copied().collect());
-        assert!(a.serves().is_empty(), "it stopped before anybody took over");
-        for shard in 0..6 {
-            assert_eq!(read(&[&b], shard).await, format!("of {shard}"));
-        }
-        for (shard, generation) in held.iter().zip(generations) {
-            let report = b.cluster.shard_report(*shard).expect("a report");
-            assert!(report.generation > generation, "{layout:?}: {report:?}");
-        }
-        // It comes back, as a new session that inherits nothing, and gets its share.
-        a.faults.clear();
-        let again = settled(&[&a, &b]).await;
-        assert!(moved(&after, &again).len() <= 3, "{layout:?}");
-        for shard in 0..6 {
-            assert_eq!(read(&[&a, &b], shard).await, format!("of {shard}"));
-        }
-        a.cluster.stop().await;
-        b.cluster.stop().await;
-    }
-}
-
-/// Promise P3: a node that cannot renew answers nothing past its deadline, though its databases still work.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_cannot_renew_stops_answering_before_anybody_takes_over() {
-    let ring = Ring::new(2);
-    let a = ring.start("a").await;
-    write(&[&a], 0, "kept").await;
-    // Only its leases: data goes on as ever.
-    a.faults.add(Rule::new(Fault::Hang).path("_quarry/"));
-    let began = Instant::now();
-    let refused = loop {
-        match a.call(0, "get", "").await {
-            Ok(_) => assert!(began.elapsed() < TTL * 3, "it goes on and on"),
-            Err(error) => break error,
-        }
-    };
-    assert!(
-        matches!(
-            refused.kind,
-            CallErrorKind::Unassigned | CallErrorKind::NotOwner | CallErrorKind::Unknown
-        ),
-        "{refused}"
-    );
-    assert!(a.query(0, "get").await.is_err());
-    until("every shard is closed", || {
-        a.serves().is_empty().then_some(())
-    })
-    .await;
-    let b = ring.start("b").await;
-    settled(&[&b]).await;
-    assert_eq!(read(&[&b], 0).await, "kept");
-    assert!(a.call(0, "put", "late").await.is_err());
-    assert_eq!(read(&[&b], 0).await, "kept");
-    a.faults.clear();
-    settled(&[&a, &b]).await;
-    a.cluster.stop().await;
-    b.cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_outage_of_the_store_stops_all_and_ends_by_itself() {
-    let ring = Ring::new(4);
-    let (a, b) = (ring.start("a").await, ring.start("b").await);
-    settled(&[&a, &b]).await;
-    for shard in 0..4 {
-        write(&[&a, &b], shard, &format!("of {shard}")).await;
-    }
-    for member in [&a, &b] {
-        member.faults.add(Rule::new(Fault::FailBefore));
-    }
-    until("both nodes stopped their shards", || {
-        (a.serves().is_empty() && b.serves().is_empty()).then_some(())
-    })
-    .await;
-    assert!(a.call(0, "get", "").await.is_err());
-    for member in [&a, &b] {
-        member.faults.clear();
-    }
-    settled(&[&a, &b]).await;
-    for shard in 0..4 {
-        assert_eq!(read(&[&a, &b], shard).await, format!("of {shard}"));
-    }
-    a.cluster.stop().await;
-    b.cluster.stop().await;
-}
-
-/// A short outage is no reason to stop anything.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_that_fails_once_is_made_again_in_time() {
-    let ring = Ring::new(4);
-    let a = ring.start("a").await;
-    let opens = |member: &Member| -> u64 {
-        let reports = (0..4).map(|shard| member.cluster.shard_report(shard).expect("a report"));
-        reports.map(|report| report.opens).sum()
-    };
-    for _ in 0..3 {
-        let puts = a.faults.calls(Op::Put);
-        a.faults.add(
-            Rule::new(Fault::FailBefore)
-                .on(Op::Put)
-                .path("nodes/")
-                .times(1),
-        );
-        a.faults.add(
-            Rule::new(Fault::FailAfter)
-                .on(Op::Put)
-                .path("nodes/")
-                .times(1),
-        );
-        until("it has renewed again", || {
-            (a.faults.calls(Op::Put) > puts + 4).then_some(())
-        })
-        .await;
-    }
-    assert_eq!((opens(&a), a.serves().len()), (4, 4));
-    a.cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn leases_that_are_deleted_or_overwritten_are_repaired() {
-    for layout in LAYOUTS {
-        let ring = Ring::new(4);
-        let start = async |name| {
-            let mut config = ring.config(name);
-            config.lease.layout = layout;
-            ring.start_with(config).await.expect("a node")
-        };
-        let (a, b) = (start("a").await, start("b").await);
-        settled(&[&a, &b]).await;
-        for shard in 0..4 {
-            write(&[&a, &b], shard, &format!("of {shard}")).await;
-        }
-        ring.put("leases/000.json", Some("")).await;
-        ring.put("leases/001.json", Some(&"[".repeat(100_000)))
-            .await;
-        ring.put("leases/002.json", None).await;
-        ring.put("leases/003.json", Some("{\"version\":9}")).await;
-        ring.put("nodes/a.json", None).await;
-        ring.put("nodes/b.json", Some("garbage")).await;
-        ring.put("nodes/..%2Fx.json", Some("garbage")).await;
-        until("leases and nodes are whole again", || {
-            let whole = async {
-                for name in ["a", "b"] {
-                    let node = ring.try_get(&format!("nodes/{name}.json")).await?;
-                    (node["state"] == "live").then_some(())?;
-                }
-                for shard in 0..4 {
-                    let lease = ring.try_get(&format!("leases/{shard:03}.json")).await?;
-                    (lease["state"] == "owned").then_some(())?;
-                }
-                Some(())
-            };
-            futures::executor::block_on(whole)
-        })
-        .await;
-        settled(&[&a, &b]).await;
-        for shard in 0..4 {
-            assert_eq!(
-                read(&[&a, &b], shard).await,
-                format!("of {shard}"),
-                "{layout:?}"
-            );
-        }
-        a.cluster.stop().await;
-        b.cluster.stop().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_cannot_have_one_name() {
     let ring = Ring::new(2);
     let mut config = ring.config("a");
@@ -335,6 +144,82 @@ async fn nodes_of_another_shape_are_refused() {
         .to_string();
     assert!(refused.contains("lease.interval"), "{refused}");
     settled(&[&a]).await;
+    a.cluster.stop().await;
+}
+
+/// A node of a cluster of another name, on the same data: it takes nothing, and says why, until it is alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_cluster_takes_nothing() {
+    let ring = Ring::new(4);
+    let a = ring.start("a").await;
+    settled(&[&a]).await;
+    write(&[&a], 2, "kept").await;
+    let mut config = ring.config("b");
+    config.cluster = "another".into();
+    let b = ring.start_with(config).await.expect("a node");
+    assert!(b.serves().is_empty());
+    let nodes = b.cluster.leases().nodes().await.expect("nodes");
+    let problems: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| node.problem.clone())
+        .collect();
+    assert!(
+        problems.len() == 1 && problems[0].contains("\"ring\""),
+        "{problems:?}"
+    );
+    assert_eq!(settled(&[&a]).await.len(), 4);
+    assert_eq!(read(&[&a], 2).await, "kept");
+    a.cluster.stop().await;
+    settled(&[&b]).await;
+    assert_eq!(read(&[&b], 2).await, "kept");
+    b.cluster.stop().await;
+}
+
+/// Who drops the last handle leaves as cleanly as who stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_dropped_leaves() {
+    let ring = Ring::new(2);
+    let (a, b) = (ring.start("a").await, ring.start("b").await);
+    settled(&[&a, &b]).await;
+    drop(a);
+    settled(&[&b]).await;
+    until("the node has left", || {
+        let node = futures::executor::block_on(ring.try_get("nodes/a.json"))?;
+        (node["state"] == "left").then_some(())
+    })
+    .await;
+    b.cluster.stop().await;
+}
+
+/// Whatever the number of shards: one write and one listing a round, and nothing is read while nothing changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_node_costs_two_requests_a_round() {
+    let ring = Ring::new(40);
+    let mut config = ring.config("a");
+    config.cluster = "economy".into();
+    let a = ring.start_with(config).await.expect("a node");
+    let exporter = quarry::metrics::install();
+    let requests = |method: &str| -> u64 {
+        let text = exporter.render().expect("metrics");
+        let line =
+            format!("quarry_lease_requests_total{{cluster=\"economy\",method=\"{method}\"}} ");
+        let count = text.lines().find_map(|found| found.strip_prefix(&line));
+        count.map_or(0, |count| count.parse().expect("a count"))
+    };
+    let wait = async |puts| until("some rounds", || (requests("put") >= puts).then_some(())).await;
+    // The round in which it joined is over.
+    wait(requests("put") + 2).await;
+    let before = ["put", "list", "get", "writer-epoch"].map(requests);
+    wait(before[0] + 9).await;
+    let after = ["put", "list", "get", "writer-epoch"].map(requests);
+    let cost: Vec<u64> = after
+        .iter()
+        .zip(before)
+        .map(|(after, before)| after - before)
+        .collect();
+    // Each at its own pace, so that one may be a round ahead.
+    assert!(cost[1].abs_diff(cost[0]) <= 2, "{cost:?}");
+    assert_eq!(cost[2..], [0, 0], "{cost:?}");
     a.cluster.stop().await;
 }
 

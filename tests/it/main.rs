@@ -8,6 +8,7 @@ mod examples;
 mod guests;
 mod leases;
 mod lifecycle;
+mod nodes;
 mod s3;
 mod shard;
 mod stores;

@@ -39,7 +39,7 @@ pub use options::{
 pub use status::{Gauges, NodeStatus, ShardLease};
 
 use peers::Peers;
-use state::{Fate, Flight, Freeing, Hold, Joining, Known, Pace, Phase, Run, What, Wish};
+use state::{Fate, Flight, Freeing, Hold, Joining, Known, Pace, Phase, Run, Wanted, What, Wish};
 
 use crate::lease::op::{LeaseOp, OpId, OpResult};
 use crate::lease::record::{NodeName, NodeRecord, Owner, SessionId};
@@ -112,12 +112,14 @@ pub struct Control {
 
     holds: BTreeMap<u32, Hold>,
     runs: BTreeMap<u32, Run>,
-    /// The shards to claim, and whether only if their database was never opened.
-    wanted: VecDeque<(u32, bool)>,
+    /// The shards to claim.
+    wanted: VecDeque<Wanted>,
     /// Shards that were freed for somebody, and how often that is still told.
     told: BTreeMap<u32, (NodeName, u32)>,
     routes: RouteTable,
     routes_changed: bool,
+    /// When they may be told again.
+    routes_at: Moment,
 }
 
 impl Control {
@@ -190,6 +192,7 @@ impl Control {
                 nodes: BTreeMap::new(),
             },
             routes_changed: false,
+            routes_at: now,
         };
         control.info().check("this node's record")?;
         Ok(control)
@@ -210,9 +213,7 @@ impl Control {
             Event::Notice { shard } | Event::RouteMiss { shard } => self.read_one(shard, now),
         }
         self.work(now);
-        if self.routes_changed {
-            self.route(now);
-        }
+        self.route(now);
         self.tick = now + self.timing.interval;
         self.last = Some(now);
         std::mem::take(&mut self.effects)
@@ -234,7 +235,8 @@ impl Control {
                 all.filter(new).min()
             }
         };
-        Some(due.map_or(self.tick, |due| due.min(self.tick)))
+        let routes = self.routes_changed.then_some(self.routes_at).filter(new);
+        due.into_iter().chain(routes).chain([self.tick]).min()
     }
 
     /// This run of the node. Another one after the session was lost.
@@ -265,6 +267,7 @@ impl Control {
             return;
         }
         self.emit(LeaseEvent::ObserverLate { by });
+        self.wanted.clear();
         self.peers.restart(now);
         for known in self.known.iter_mut().flatten() {
             known.since = now;

@@ -117,6 +117,8 @@ mutations! {
     IgnoreLostSession,
     /// A lease that vanished is claimed at once, though its owner may live.
     ClaimVanishedAtOnce,
+    /// A session or a lease that vanished is restored though its deadline has passed.
+    RepairLate,
     /// A lease that names this session, though this node does not hold it, is left alone.
     IgnoreStray,
     /// A shard that nobody takes waits for its planned owner for ever.

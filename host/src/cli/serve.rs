@@ -54,6 +54,10 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
                 Some(other) => out.note(&format!("`{other}` is not known here: {RELOAD}")),
                 None => break "the process that started this one ended".into(),
             },
+            () = node.cluster.stopping() => {
+                node.stop(&mut signals, out).await;
+                return Err(Error::Failed("the node stopped by itself; the log says why".into()));
+            }
         }
     };
     out.note("stopping: finishing what was accepted (a second signal ends at once)");

@@ -86,7 +86,7 @@ impl Node {
     }
 
     /// Whether a shard is this node's to run, as far as it knows.
-    fn is_mine(&self, slot: &Slot) -> bool {
+    pub fn is_mine(&self, slot: &Slot) -> bool {
         match &self.fixed {
             Some(fixed) => fixed[slot.shard() as usize],
             None => matches!(

@@ -22,8 +22,9 @@ const ASKED: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(1);
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a refusal holds: for that long nothing is sent along the route that it came from. A new route holds at once.
-const REFUSED: Duration = Duration::from_secs(1);
+/// How long a refusal holds: for that long nothing is sent along the route that it came from, unless its owner says that it has the shard
+/// now. A new route holds at once. Longer than two questions are apart.
+const REFUSED: Duration = Duration::from_secs(3);
 /// The longest time for which an owner's word is taken.
 const WORD: Duration = Duration::from_secs(60);
 
@@ -257,7 +258,8 @@ async fn seek(node: Weak<Node>, shard: u32) {
         let hint = node
             .closing_for(shard)
             .or(hint)
-            .or_else(|| node.successor(shard));
+            .or_else(|| node.successor(shard))
+            .or_else(|| node.elsewhere_by_table(shard));
         if let Some(to) = hint.filter(|to| to.node != peers.parking.me) {
             let sent = clock::boot_now();
             let ask = Ask::Place {
@@ -288,6 +290,10 @@ impl Parking {
     fn found(&self, shard: u32, to: Destination, generation: u64, until: Moment) {
         if let Some(lot) = self.lots().get_mut(&shard) {
             lot.hint = Some(to.clone());
+            // It may be the one that refused before, while it opened.
+            lot.refused = lot
+                .refused
+                .filter(|refused| refused.generation > generation);
             lot.owner = Some(Owner {
                 to,
                 generation,
@@ -299,7 +305,11 @@ impl Parking {
 
     fn pointed(&self, shard: u32, refusal: NotOwner, from: &str) {
         if let Some(lot) = self.lots().get_mut(&shard) {
-            // Where there is none any more, the table is asked.
+            // It does not have it yet: calls go on waiting.
+            if let Some(refused) = &mut lot.refused {
+                refused.until = clock::boot_now() + REFUSED;
+            }
+            // Where there is no hint any more, the table is asked.
             lot.hint = self.leading_on(refusal, from);
         }
     }

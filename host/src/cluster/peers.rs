@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use quarry_core::control;
 use quarry_core::lease::record::NodeName;
 use quarry_core::route::{Local, RouteState};
+use quarry_core::time::Moment;
 use tokio_util::sync::CancellationToken;
 
 use super::node::Node;
@@ -187,12 +188,12 @@ impl Notifier for Notices {
 impl Service for Node {
     async fn run(&self, forward: Forward) -> Result<Answer, NotOwner> {
         let shard = forward.shard;
-        let (Some(slot), Some(peers)) = (self.slots.get(shard as usize), self.peers()) else {
+        let Some(slot) = self.slots.get(shard as usize) else {
             return Ok(Err(self.no_such_shard(shard)));
         };
         let (method, run) = (forward.request.method.clone(), forward.run);
         let begun = clock::now();
-        let answer = routing::forwarded(self, peers, forward).await;
+        let answer = routing::forwarded(self, forward).await;
         if let Ok(answer) = &answer {
             let took = clock::now().saturating_duration_since(begun);
             match run {
@@ -325,10 +326,9 @@ impl Node {
     pub(super) fn not_owner(&self, shard: u32) -> NotOwner {
         let routes = self.leases.routes();
         let route = routes.shards.get(shard as usize).and_then(Option::as_ref);
-        let owner = self.successor(shard).or_else(|| {
-            let route = route.filter(|route| *route.owner.as_str() != *self.node)?;
-            self.destination(&route.owner)
-        });
+        let owner = self
+            .successor(shard)
+            .or_else(|| self.elsewhere_by_table(shard));
         NotOwner {
             generation: route.map_or(0, |route| route.generation),
             owner,
@@ -356,6 +356,29 @@ impl Node {
             return None;
         }
         self.destination(&route.owner)
+    }
+
+    /// The other node that has a shard, as the table says.
+    pub(super) fn elsewhere_by_table(&self, shard: u32) -> Option<Destination> {
+        let routes = self.leases.routes();
+        let route = routes.shards.get(shard as usize)?.as_ref()?;
+        if *route.owner.as_str() == *self.node {
+            return None;
+        }
+        self.destination(&route.owner)
+    }
+
+    /// Until when a node may have a shard, as the table says now. None when it is in another session by now.
+    pub(super) fn route_until(&self, shard: u32, to: &Destination) -> Option<Moment> {
+        let routes = self.leases.routes();
+        let mut nodes = routes.nodes.iter();
+        let (name, node) = nodes.find(|(name, _)| name.as_str() == to.node)?;
+        if node.session.to_string() != to.session {
+            return None;
+        }
+        let route = routes.shards.get(shard as usize).and_then(Option::as_ref);
+        let own = route.filter(|route| route.owner == *name);
+        Some(own.map_or(node.until, |route| node.until.min(route.until)))
     }
 
     /// Where a node is reached, if that is known.

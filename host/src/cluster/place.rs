@@ -11,10 +11,11 @@ use quarry_core::lease::record::{NodeName, SessionId};
 use quarry_core::placement::{PlanNode, PlanShard, Role, View};
 use quarry_core::route::{NodeRoute, Route, RouteState, RouteTable};
 use quarry_core::rules::Rules;
-use quarry_core::runner::{Runner, RunnerCommand, RunnerEvent, RunnerOptions, StopReason};
+use quarry_core::runner::{Runner, RunnerCommand, RunnerEvent, RunnerOptions};
 use quarry_core::strategy::{Lease, Local, Static, Strategy};
 use quarry_core::time::Moment;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::node::Node;
 use super::runner::Hands;
@@ -149,11 +150,12 @@ impl Waiting {
         let (tell_loop, reports) = mpsc::unbounded_channel();
         let reported = self.leased.is_some().then_some(tell_loop);
         let queue = (node.runner.clone(), self.inbox);
-        let hands = Hands::new(node.clone(), runner, queue, reported);
+        let finish = CancellationToken::new();
+        let hands = Hands::new(node.clone(), runner, queue, reported, finish.clone());
         let thread = node.threads.lease();
         node.tasks.spawn_on(hands.run(), &thread);
         let Some((control, store, wants)) = self.leased else {
-            begin_fixed(node);
+            begin_fixed(node, finish);
             return None;
         };
         let progress = watch::Sender::new(Progress::Starting);
@@ -169,6 +171,7 @@ impl Waiting {
             progress,
             stop: node.stop.clone(),
             leave: node.leave_time(),
+            finish,
         };
         let (owner, changes) = (node.clone(), watched.clone());
         node.tasks.spawn_on(
@@ -202,7 +205,7 @@ async fn settle(node: &Node, mut progress: watch::Receiver<Progress>) {
 }
 
 /// Opens what is this node's for good, and stops it with the node.
-fn begin_fixed(node: &Arc<Node>) {
+fn begin_fixed(node: &Arc<Node>, finish: CancellationToken) {
     let tell = |command| _ = node.runner.send(RunnerEvent::Command(command));
     let fixed = node.fixed.iter().flatten();
     for (shard, _) in fixed.enumerate().filter(|(_, mine)| **mine) {
@@ -213,11 +216,10 @@ fn begin_fixed(node: &Arc<Node>) {
             deadline: Moment::NEVER,
         });
     }
-    let (stop, runner) = (node.stop.clone(), node.runner.clone());
+    let stop = node.stop.clone();
     let end = async move {
         stop.cancelled().await;
-        let reason = StopReason::Released;
-        _ = runner.send(RunnerEvent::Command(RunnerCommand::StopAll { reason }));
+        finish.cancel();
     };
     node.tasks.spawn_on(end, &node.threads.lease());
 }
@@ -267,12 +269,12 @@ fn fixed_routes(
         (name, node)
     };
     Ok(RouteTable {
-        me: Some((me.name.clone(), session)),
         shards: targets
             .into_iter()
             .map(|target| target.map(route))
             .collect(),
         nodes: nodes.into_iter().map(node).collect(),
+        me: Some((me.name.clone(), session)),
     })
 }
 

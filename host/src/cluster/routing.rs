@@ -5,6 +5,7 @@
 //! reached, or refused it. A route is given up when the lease ends that it was read under, also in the middle of a call: nobody waits for a
 //! node that may be paused for ever. A query changes nothing, so one that got no answer is asked again.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use crate::clock;
 use crate::config::units::Span;
 use crate::guest::Request;
 use crate::shard::{Outcome, ShardHandle};
-use crate::transport::{Answer, Failure, Forward, NotOwner, Run};
+use crate::transport::{Answer, Destination, Failure, Forward, NotOwner, Run};
 
 /// How much sooner than its time is up a call that waits is answered.
 const EARLY: Duration = Duration::from_millis(5);
@@ -107,68 +108,25 @@ async fn alone(node: &Arc<Node>, shard: u32, request: Request, run: Run) -> Answ
     }
 }
 
-/// Runs a request that a peer sent here, or refuses it. Never sends it on.
-pub(super) async fn forwarded(
-    node: &Node,
-    peers: &Peers,
-    forward: Forward,
-) -> Result<Answer, NotOwner> {
+/// Runs a request that a peer sent here, or refuses it at once. It is never sent on, and never waits for a shard that is yet to open: who
+/// sent it waits, and may still give up knowing that nothing ran.
+pub(super) async fn forwarded(node: &Node, forward: Forward) -> Result<Answer, NotOwner> {
     let Forward {
         shard,
         run,
         request,
-        wait,
         ..
     } = forward;
-    let slot = &node.slots[shard as usize];
-    let deadline = request.deadline;
-    let since = clock::boot_now();
-    let serve = async {
-        let mut news = None;
-        loop {
-            if let Some(handle) = slot.handle() {
-                match run.on(&handle, request.clone()).await {
-                    Ok(outcome) => return Ok(Ok(node.reply(shard, outcome))),
-                    Err(error) if !has_moved(&error) => return Ok(Err(error)),
-                    Err(_) => {}
-                }
-            }
-            let ask = Ask {
-                shard,
-                forwarded: true,
-                refused_by: None,
-                deadline: moment(deadline),
-                since,
-                park: wait,
-            };
-            let now = clock::boot_now();
-            let until = match route::route(
-                &ask,
-                &node.leases.routes(),
-                &slot.local(),
-                now,
-                Rules::default(),
-            ) {
-                route::Decision::Local { .. } => since + wait,
-                route::Decision::Park { until } => until,
-                // One hop, never two.
-                route::Decision::Forward { .. } | route::Decision::Refuse(_) => {
-                    return Err(node.not_owner(shard));
-                }
-            };
-            let Some(news) = &mut news else {
-                // From before the next look, so that nothing is missed.
-                news = Some(News::of(node, peers));
-                continue;
-            };
-            if now >= until || !news.until(until).await {
-                return Err(node.not_owner(shard));
-            }
-        }
+    let Some(handle) = node.slots[shard as usize].handle() else {
+        return Err(node.not_owner(shard));
     };
-    tokio::time::timeout_at(deadline.into(), serve)
-        .await
-        .unwrap_or_else(|_| Ok(Err(node.late(shard))))
+    let answered = tokio::time::timeout_at(request.deadline.into(), run.on(&handle, request)).await;
+    match answered {
+        Ok(Ok(outcome)) => Ok(Ok(node.reply(shard, outcome))),
+        Ok(Err(error)) if has_moved(&error) => Err(node.not_owner(shard)),
+        Ok(Err(error)) => Ok(Err(error)),
+        Err(_) => Ok(Err(node.late(shard))),
+    }
 }
 
 /// A call that looks for its shard.
@@ -217,7 +175,6 @@ impl Look<'_> {
                         generation,
                         run: self.run,
                         request: request.clone(),
-                        wait: self.patience().since(clock::boot_now()),
                     };
                     self.send(&to, forward, until, &mut last).await
                 }
@@ -293,7 +250,7 @@ impl Look<'_> {
     /// Sends it to a peer. Whatever is not sure to have run nothing ends it.
     async fn send(
         &mut self,
-        to: &crate::transport::Destination,
+        to: &Destination,
         forward: Forward,
         until: Moment,
         last: &mut Option<CallError>,
@@ -302,10 +259,10 @@ impl Look<'_> {
             (self.shard, forward.generation, forward.request.deadline);
         let begun = clock::now();
         let call = self.peers.transport.call(to, forward);
-        let answered = tokio::time::timeout_at(instant(until), call).await;
+        let answered = self.while_route_lasts(to, until, call).await;
         let took = clock::now().saturating_duration_since(begun);
         let failure = match answered {
-            Ok(Ok(outcome)) => {
+            Some(Ok(outcome)) => {
                 self.peers.metrics.remote("answered", took);
                 tracing::trace!(shard, node = to.node, ?took, event = "call.remote");
                 return Next::Done(Routed {
@@ -313,8 +270,8 @@ impl Look<'_> {
                     remote: true,
                 });
             }
-            Ok(Err(failure)) => failure,
-            Err(_) => Failure::Sent(format!(
+            Some(Err(failure)) => failure,
+            None => Failure::Sent(format!(
                 "the lease ended under which node `{}` has the shard, and it has not answered: it may be paused or cut off",
                 to.node
             )),
@@ -355,6 +312,25 @@ impl Look<'_> {
                 );
                 let error = CallError::host(CallErrorKind::Unknown, message).at(shard);
                 Next::Done(Routed::here(Err(error)))
+            }
+        }
+    }
+
+    /// Waits for an answer for as long as its sender has its lease; a lease that is renewed meanwhile lasts longer.
+    async fn while_route_lasts<T>(
+        &self,
+        to: &Destination,
+        mut until: Moment,
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut answer = pin!(answer);
+        loop {
+            if let Ok(answer) = tokio::time::timeout_at(instant(until), answer.as_mut()).await {
+                return Some(answer);
+            }
+            until = self.node.route_until(self.shard, to)?;
+            if until <= clock::boot_now() {
+                return None;
             }
         }
     }

@@ -13,6 +13,7 @@ use quarry_core::runner::{
 use quarry_core::strategy::DownReason;
 use quarry_core::time::Moment;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::node::Node;
 use super::status::ShardState;
@@ -35,7 +36,8 @@ pub(super) struct Hands {
     /// To the loop, if there is one.
     reports: Option<mpsc::UnboundedSender<RunnerReport>>,
     openings: BTreeMap<u32, OpeningOf>,
-    stopping: bool,
+    /// Stop everything, for good.
+    finish: CancellationToken,
 }
 
 /// How an opening is reached.
@@ -54,6 +56,7 @@ impl Hands {
             mpsc::UnboundedReceiver<RunnerEvent>,
         ),
         reports: Option<mpsc::UnboundedSender<RunnerReport>>,
+        finish: CancellationToken,
     ) -> Self {
         Self {
             node,
@@ -62,17 +65,24 @@ impl Hands {
             inbox,
             reports,
             openings: BTreeMap::new(),
-            stopping: false,
+            finish,
         }
     }
 
-    /// Works until everything was told to stop and has closed.
+    /// Works until it is to finish and everything has closed.
     pub async fn run(mut self) {
-        while !(self.stopping && self.openings.is_empty()) {
+        let finish = self.finish.clone();
+        let mut finishing = false;
+        while !(finishing && self.openings.is_empty()) {
             let event = tokio::select! {
                 biased;
                 // Deadlines come before whatever else there is to do.
                 () = until(self.runner.wake_at()) => RunnerEvent::Wake,
+                () = finish.cancelled(), if !finishing => {
+                    finishing = true;
+                    let reason = StopReason::Released;
+                    RunnerEvent::Command(RunnerCommand::StopAll { reason })
+                }
                 event = self.inbox.recv() => match event {
                     Some(event) => event,
                     // It has a sender itself.
@@ -85,12 +95,11 @@ impl Hands {
 
     fn take(&mut self, event: RunnerEvent) {
         let touched = touched(&event);
-        match &event {
-            RunnerEvent::Command(RunnerCommand::StopAll { .. }) => self.stopping = true,
-            RunnerEvent::Host(
-                HostEvent::OpenFailed { shard, .. } | HostEvent::Closed { shard, .. },
-            ) => drop(self.openings.remove(shard)),
-            _ => {}
+        if let RunnerEvent::Host(
+            HostEvent::OpenFailed { shard, .. } | HostEvent::Closed { shard, .. },
+        ) = &event
+        {
+            self.openings.remove(shard);
         }
         let effects = self.runner.handle(event, clock::boot_now());
         let mut changed: Vec<u32> = effects.iter().filter_map(shard_of).collect();

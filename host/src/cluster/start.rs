@@ -437,8 +437,8 @@ fn open_shards(node: &Arc<Node>, waiting: Waiting) -> Option<watch::Receiver<Pro
 async fn first_tries(node: &Arc<Node>) {
     let mut changed = node.changed.subscribe();
     let tried = || {
-        let mut mine = node.slots.iter().zip(node.fixed.iter().flatten());
-        mine.all(|(slot, mine)| !mine || slot.attempted())
+        let mut mine = node.slots.iter().filter(|slot| node.is_mine(slot));
+        mine.all(|slot| slot.attempted())
     };
     tokio::select! {
         _ = changed.wait_for(|_| tried()) => {}
@@ -465,6 +465,8 @@ async fn first_round(
         }
         Ok(_) => {
             node.settled.store(true, Ordering::Release);
+            // Each is open by now, or failed; what is open is let to serve by its own task.
+            _ = tokio::time::timeout(limit, first_tries(node)).await;
             Ok(())
         }
         Err(_) => {

@@ -134,10 +134,14 @@ impl Life {
 
     fn not_opened(&self, slot: &Slot, teller: Teller, error: &OpenError) {
         let (state, kind) = match error {
+            OpenError::Stopped { .. } => {
+                tracing::info!(shard = self.shard, %error, "shard did not open");
+                slot.set_attempted();
+                return teller.open_failed(OpenFailure::Failed, error.to_string());
+            }
             OpenError::Fenced { .. } => (ShardState::Fenced, OpenFailure::Fenced),
             OpenError::TimedOut { .. } => (ShardState::Crashed, OpenFailure::TimedOut),
             OpenError::Failed { .. } => (ShardState::Crashed, OpenFailure::Failed),
-            OpenError::Stopped { .. } => (ShardState::Stopping, OpenFailure::Failed),
         };
         if matches!(error, OpenError::Stopped { .. }) {
             tracing::info!(shard = self.shard, %error, "shard did not open");

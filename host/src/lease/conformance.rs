@@ -161,8 +161,13 @@ impl Node {
     }
 
     async fn heartbeat(&self, news: bool) -> Outcome<NodeSeen, NodeSeen> {
+        self.beat(news, true).await
+    }
+
+    /// With `repair`, a record that is missing or unreadable is written anew.
+    async fn beat(&self, news: bool, repair: bool) -> Outcome<NodeSeen, NodeSeen> {
         let me = self.info.clone();
-        match self.run(LeaseOp::Heartbeat { me, news }).await {
+        match self.run(LeaseOp::Heartbeat { me, news, repair }).await {
             OpResult::Heartbeat(outcome) => outcome,
             other => wrong("heartbeat", &other),
         }
@@ -220,7 +225,7 @@ impl Node {
         self.run(LeaseOp::Claim {
             seen: claim.seen,
             above: claim.above,
-            unopened: claim.unopened,
+            at_most: claim.at_most,
             ask_epoch: claim.ask_epoch,
             why: "a check".into(),
         })
@@ -264,7 +269,7 @@ impl Node {
 struct Claim {
     seen: LeaseSeen,
     above: u64,
-    unopened: bool,
+    at_most: Option<u64>,
     ask_epoch: bool,
 }
 
@@ -273,7 +278,7 @@ impl Claim {
         Self {
             seen: seen.clone(),
             above: 0,
-            unopened: false,
+            at_most: None,
             ask_epoch: false,
         }
     }

@@ -13,7 +13,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use quarry_core::control::{Command, CommandError, Control, Effect, Event, LeaseEvent};
 use quarry_core::lease::op::{LeaseOp, OpId, OpResult};
-use quarry_core::runner::{RunnerCommand, RunnerEvent, RunnerReport, StopReason};
+use quarry_core::runner::{RunnerCommand, RunnerEvent, RunnerReport};
 use quarry_core::time::Moment;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -57,6 +57,8 @@ pub(crate) struct Driver {
     /// The node stops: give everything away and leave, within `leave`.
     pub stop: CancellationToken,
     pub leave: Duration,
+    /// Has the runner stop everything, for good.
+    pub finish: CancellationToken,
 }
 
 /// The loop at work.
@@ -91,7 +93,8 @@ impl Driver {
             leave,
             ..
         } = self;
-        let runner = self.runner.clone();
+        // However it ends.
+        let _finish = self.finish.drop_guard();
         let mut work = Loop {
             control: self.control,
             store: self.store,
@@ -136,8 +139,6 @@ impl Driver {
             };
             _ = work.handle(event);
         }
-        let reason = StopReason::Released;
-        _ = runner.send(RunnerEvent::Command(RunnerCommand::StopAll { reason }));
     }
 }
 

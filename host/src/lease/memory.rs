@@ -155,13 +155,15 @@ impl MemoryLeases {
                 mine.me = Some(me.clone());
                 OpResult::Setup(world.setup(me, over.as_ref()))
             }
-            LeaseOp::Heartbeat { me, news } => OpResult::Heartbeat(world.keep(me, *news)),
+            LeaseOp::Heartbeat { me, news, repair } => {
+                OpResult::Heartbeat(world.keep(me, *news, *repair))
+            }
             LeaseOp::Leave { me } => {
                 let me = NodeInfo {
                     state: NodeState::Left,
                     ..me.clone()
                 };
-                OpResult::Leave(world.keep(&me, true))
+                OpResult::Leave(world.keep(&me, true, true))
             }
             LeaseOp::Tombstone { node, session, tag } => {
                 OpResult::Tombstone(world.tombstone(node, *session, tag.as_ref(), &mine))
@@ -309,10 +311,11 @@ impl World {
         }
     }
 
-    /// Over the own session only, however its record was damaged.
-    fn keep(&mut self, me: &NodeInfo, news: bool) -> Outcome<NodeSeen, NodeSeen> {
+    /// Over the own session only; a record that is missing or cannot be read is written anew where it is to be repaired.
+    fn keep(&mut self, me: &NodeInfo, news: bool, repair: bool) -> Outcome<NodeSeen, NodeSeen> {
         let seen = self.node(&me.name);
         match &seen.record {
+            Err(_) if !repair => Outcome::Lost(seen),
             Ok(record) if record.info.session != me.session || record.info.state.is_over() => {
                 Outcome::Lost(seen)
             }
@@ -439,7 +442,10 @@ impl World {
             other => return (0, other.unknown("it changes no lease".into())),
         };
         let shard = seen.record.shard;
-        let opened = matches!(op, LeaseOp::Claim { unopened: true, .. }) && epoch > 0;
+        let opened = match op {
+            LeaseOp::Claim { at_most, .. } => at_most.is_some_and(|most| epoch > most),
+            _ => false,
+        };
         let now = self.lease(shard);
         let won = now.tag == seen.tag && !opened;
         if won {

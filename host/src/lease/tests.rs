@@ -220,7 +220,7 @@ fn claim(shard: u32) -> LeaseOp {
     LeaseOp::Claim {
         seen: LeaseSeen::missing(shard),
         above: 0,
-        unopened: false,
+        at_most: None,
         ask_epoch: false,
         why: "a test".into(),
     }

@@ -144,7 +144,6 @@ fn forward(payload: impl Into<Bytes>) -> Forward {
             headers: vec![("x-type".into(), "text/plain".into())],
             deadline: clock::now() + LONG,
         },
-        wait: Duration::ZERO,
     }
 }
 

@@ -42,7 +42,6 @@ struct CallHead {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     headers: Vec<(String, String)>,
     left_us: u64,
-    wait_us: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -151,7 +150,6 @@ pub(super) fn encode_call(forward: Forward) -> Pieces {
         generation,
         run,
         request,
-        wait,
     } = forward;
     let head = CallHead {
         shard,
@@ -164,7 +162,6 @@ pub(super) fn encode_call(forward: Forward) -> Pieces {
             .map(|key| u32::try_from(key.len()).unwrap_or(u32::MAX)),
         headers: request.headers,
         left_us: micros(left),
-        wait_us: micros(wait),
     };
     Pieces::new(
         &head,
@@ -207,7 +204,6 @@ pub(super) fn decode_call(body: Bytes, most: Duration) -> Result<Forward, Malfor
             headers: head.headers,
             deadline: clock::now() + left,
         },
-        wait: Duration::from_micros(head.wait_us).min(left),
     })
 }
 

@@ -162,6 +162,7 @@ async fn what_was_written_before_the_end_stays() {
     assert!(
         cluster
             .durable_seq(error.shard.expect("known"))
+            .await
             .expect("open")
             >= seq
     );

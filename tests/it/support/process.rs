@@ -96,6 +96,8 @@ pub enum Signal {
     Interrupt,
     Terminate,
     Kill,
+    Stop,
+    Continue,
 }
 
 /// A running process.
@@ -126,6 +128,8 @@ impl Process {
             Signal::Interrupt => "INT",
             Signal::Terminate => "TERM",
             Signal::Kill => "KILL",
+            Signal::Stop => "STOP",
+            Signal::Continue => "CONT",
         };
         // By the shell, whose own `kill` is always there, and without unsafe code.
         let sent = Command::new("sh")
@@ -240,6 +244,13 @@ impl Setup {
         let mut arguments = arguments.map(str::to_owned).to_vec();
         arguments.extend_from_slice(store);
         Self { arguments }
+    }
+
+    /// As another node.
+    pub fn named(mut self, name: &str) -> Self {
+        let at = self.arguments.iter().position(|word| word == "--node");
+        self.arguments[at.expect("it has a name") + 1] = name.into();
+        self
     }
 
     /// With further arguments.

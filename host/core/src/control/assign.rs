@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Control, Fate, Freeing, Hold, Known, LeaseEvent, Phase, What, Wish};
+use super::{Control, Fate, Freeing, Hold, Known, LeaseEvent, Phase, Wanted, What, Wish};
 use crate::lease::op::{LeaseOp, NodeSeen, Outcome, Renewal};
 use crate::lease::record::{NodeName, Owner};
 use crate::placement::{self, PlanNode, PlanShard, Role, View};
@@ -382,24 +382,35 @@ impl Control {
         target == me || heir == me || late || broken || self.broken(Mutation::DrainingClaims)
     }
 
-    /// How to claim it: a lease that vanished may have an owner that lives, and who has a TTL to restore it.
-    fn how_to_claim(&mut self, shard: u32, now: Moment) -> Option<(u32, bool)> {
+    /// How to claim it: a lease that vanished may have an owner that lives, and who has a TTL to restore it. Whoever opened the database
+    /// meanwhile is alive, whatever the lease looks like.
+    fn how_to_claim(&mut self, shard: u32, now: Moment) -> Option<Wanted> {
         let known = self.known.get(shard as usize).and_then(Option::as_ref)?;
+        let event = known.event;
+        let wanted = |at_most| Wanted {
+            shard,
+            at_most,
+            event,
+        };
         if !known.seen.vanished() || self.broken(Mutation::ClaimVanishedAtOnce) {
-            return Some((shard, false));
+            return Some(wanted(None));
         }
+        let first = known.opened.is_none().then(|| wanted(Some(0)));
         if self.nodes_asked <= known.event {
             self.look.at = self.look.at.min(now + self.timing.interval / 20);
-            return (!known.opened).then_some((shard, true));
+            return first;
         }
-        let alone = !self
+        if !self
             .peers
             .map
             .values()
-            .any(|peer| peer.may_live(self.timing, now));
-        if alone || now >= known.since + self.timing.ttl {
-            return Some((shard, false));
+            .any(|peer| peer.may_live(self.timing, now))
+        {
+            return Some(wanted(None));
         }
-        (!known.opened).then_some((shard, true))
+        let waited = known
+            .opened
+            .filter(|_| now >= known.since + self.timing.ttl);
+        waited.map(|epoch| wanted(Some(epoch))).or(first)
     }
 }

@@ -1,6 +1,6 @@
 //! The leases that this node holds: claim, open, renew, close, free.
 
-use super::{Control, Effect, Freeing, Hold, LeaseEvent, WINDOW, What, Wish};
+use super::{Control, Effect, Freeing, Hold, LeaseEvent, WINDOW, Wanted, What, Wish};
 use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
 use crate::lease::record::Owner;
 use crate::placement::Role;
@@ -20,6 +20,7 @@ impl Hold {
             retry: Moment::ORIGIN,
             setbacks: 0,
             damaged: false,
+            doubtful: false,
         }
     }
 }
@@ -68,7 +69,16 @@ impl Control {
 
     /// Does what is due about each lease that is held.
     pub(super) fn tend(&mut self, now: Moment) {
-        let shards: Vec<u32> = self.holds.keys().copied().collect();
+        let settled = |shard: &u32, hold: &Hold| {
+            let runs = self.runs.get(shard).is_some_and(|run| run.accepted);
+            let renew = self.renewal_due(*shard, hold).is_some_and(|due| now >= due);
+            hold.wish == Wish::Keep && runs && !renew
+        };
+        let due = self
+            .holds
+            .iter()
+            .filter(|(shard, hold)| !settled(shard, hold));
+        let shards: Vec<u32> = due.map(|(shard, _)| *shard).collect();
         for shard in shards {
             self.tend_one(shard, now);
         }
@@ -91,6 +101,11 @@ impl Control {
         if self.busy.contains_key(&shard) {
             return;
         }
+        let late = self.deadline(shard) <= now && !self.broken(Mutation::RepairLate);
+        if hold.damaged && late {
+            // Others may have held it since: it is not this node's to restore.
+            return self.lose(shard, None);
+        }
         let renew = self.renewal_due(shard, &hold).is_some_and(|due| now >= due);
         if renew && self.flying(|what| matches!(what, What::Renew(_))) < WINDOW {
             return self.renew(shard, &hold, now);
@@ -108,7 +123,7 @@ impl Control {
             (Wish::Keep, None) if now >= hold.retry && !self.broken(Mutation::RenewIdle) => {
                 let opening = self.flying(|what| matches!(what, What::Claim(_)));
                 if self.until > now && opening < self.options.max_concurrency as usize {
-                    self.claim(shard, hold.lease, false, "it is opened again", now);
+                    self.claim(shard, hold.lease, None, "it is opened again", now);
                 }
             }
             _ => {}
@@ -221,7 +236,12 @@ impl Control {
             && self.flying(|what| matches!(what, What::Claim(_)))
                 < self.options.max_concurrency as usize
         {
-            let Some((shard, unopened)) = self.wanted.pop_front() else {
+            let Some(Wanted {
+                shard,
+                at_most,
+                event,
+            }) = self.wanted.pop_front()
+            else {
                 break;
             };
             let twice = self.broken(Mutation::TwoClaims);
@@ -229,8 +249,9 @@ impl Control {
             if taken || (self.busy.contains_key(&shard) && !twice) {
                 continue;
             }
+            // What was found to be free may have got an owner while it waited here.
             let known = self.known.get(shard as usize).and_then(Option::as_ref);
-            let Some(known) = known else {
+            let Some(known) = known.filter(|known| known.event == event) else {
                 continue;
             };
             let seen = known.seen.clone();
@@ -239,18 +260,18 @@ impl Control {
                 None if seen.vanished() => "its lease was missing or unreadable".into(),
                 None => "it was free".into(),
             };
-            self.claim(shard, seen.clone(), unopened, &why, now);
+            self.claim(shard, seen.clone(), at_most, &why, now);
             if twice {
-                self.claim(shard, seen, unopened, &why, now);
+                self.claim(shard, seen, at_most, &why, now);
             }
         }
     }
 
-    fn claim(&mut self, shard: u32, seen: LeaseSeen, unopened: bool, why: &str, now: Moment) {
+    fn claim(&mut self, shard: u32, seen: LeaseSeen, at_most: Option<u64>, why: &str, now: Moment) {
         let op = LeaseOp::Claim {
             seen,
             above: self.highest.get(&shard).copied().unwrap_or(0),
-            unopened,
+            at_most,
             ask_epoch: false,
             why: why.into(),
         };
@@ -270,6 +291,7 @@ impl Control {
         match outcome {
             Outcome::Won(lease) if current => {
                 let from = self.known.get(shard as usize).and_then(Option::as_ref);
+                let doubtful = from.is_some_and(|known| known.seen.vanished());
                 let from = from.and_then(|known| known.seen.record.owner.clone());
                 let generation = lease.record.generation;
                 let until = self.lasts(sent, now);
@@ -283,6 +305,7 @@ impl Control {
                     renewed: sent,
                     setbacks,
                     wish,
+                    doubtful,
                     ..Hold::new(lease.clone())
                 };
                 self.holds.insert(shard, hold);
@@ -320,9 +343,13 @@ impl Control {
                     self.emit(LeaseEvent::ClaimLost { shard, owner });
                 }
             }
-            Outcome::Lost(ClaimLost::Opened { .. }) => {
+            Outcome::Lost(ClaimLost::Opened { writer_epoch }) => {
                 if let Some(known) = self.known.get_mut(shard as usize).and_then(Option::as_mut) {
-                    known.opened = true;
+                    // Its owner, if it lives, has a TTL from here to restore the lease.
+                    if known.opened.is_some() {
+                        known.since = now;
+                    }
+                    known.opened = Some(writer_epoch);
                 }
             }
             Outcome::Unknown(error) => {
@@ -423,8 +450,15 @@ impl Control {
             self.notify(successor.clone(), shard);
             self.told.insert(shard, (successor, 0));
         }
-        if self.broken(Mutation::ReclaimReleased) {
-            self.wanted.push_back((shard, false));
+        if self.broken(Mutation::ReclaimReleased)
+            && let Some(known) = self.known.get(shard as usize).and_then(Option::as_ref)
+        {
+            let (at_most, event) = (None, known.event);
+            self.wanted.push_back(Wanted {
+                shard,
+                at_most,
+                event,
+            });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reading nodes and leases, and keeping in mind what was read.
 
 use super::peers::News;
-use super::{Control, Effect, Known, LeaseEvent, Phase, WINDOW, What};
+use super::{Control, Effect, Known, LeaseEvent, Phase, WINDOW, Wanted, What};
 use crate::lease::op::{LeaseOp, LeaseSeen, Nodes, Owners, Renewal};
 use crate::lease::record::NodeName;
 use crate::placement::Role;
@@ -90,12 +90,15 @@ impl Control {
 
     pub(super) fn owners_read(&mut self, owners: Owners, asked: u64, now: Moment) {
         self.look.flying = None;
+        // What changed, and what is missing, is judged by the listing of the nodes' read before it.
+        let asked = asked.min(self.nodes_asked);
         for seen in owners.changed {
             self.learn(seen, asked, now);
         }
         if let Some(error) = owners.failed {
             self.look_failed(error, now);
             if !self.broken(Mutation::ClaimThoughReadFailed) {
+                self.wanted.clear();
                 return;
             }
         } else {
@@ -148,8 +151,16 @@ impl Control {
             && seen.record.successor.as_ref() == Some(&self.options.name)
             && !seen.vanished();
         self.learn(seen, asked, now);
-        if for_me && self.role() == Role::Open && !self.holds.contains_key(&shard) {
-            self.wanted.push_front((shard, false));
+        if for_me
+            && self.role() == Role::Open
+            && !self.holds.contains_key(&shard)
+            && let Some(known) = self.known.get(shard as usize).and_then(Option::as_ref)
+        {
+            self.wanted.push_front(Wanted {
+                shard,
+                at_most: None,
+                event: known.event,
+            });
         }
     }
 
@@ -210,7 +221,7 @@ impl Control {
                 seen,
                 since: now,
                 event: self.events,
-                opened: false,
+                opened: None,
                 not_before: before.map_or(now, |known| known.not_before),
             },
         });

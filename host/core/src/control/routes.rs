@@ -1,15 +1,24 @@
 //! Where calls go, from what was read.
 
+use std::time::Duration;
+
 use super::{Control, Effect, Fate};
 use crate::lease::op::Renewal;
 use crate::placement::Role;
 use crate::route::{NodeRoute, Route, RouteState, RouteTable};
 use crate::time::Moment;
 
+/// The time between two tables, for each shard in them.
+const SPACING: Duration = Duration::from_micros(10);
+
 impl Control {
-    /// Tells the routes, if they have changed.
+    /// Tells the routes, if they have changed; not too often, for a table of many shards takes its time.
     pub(super) fn route(&mut self, now: Moment) {
+        if !self.routes_changed || now < self.routes_at {
+            return;
+        }
         self.routes_changed = false;
+        self.routes_at = now + Duration::from_millis(2) + SPACING * self.options.shards;
         let table = self.table(now);
         if table != self.routes {
             self.routes = table.clone();

@@ -62,7 +62,7 @@ impl Control {
             RunnerReport::Opened { .. } => {
                 (run.accepted, run.open) = (true, true);
                 if let Some(hold) = self.holds.get_mut(&shard) {
-                    hold.setbacks = 0;
+                    (hold.setbacks, hold.doubtful) = (0, false);
                 }
             }
             RunnerReport::Down { .. } => run.open = false,
@@ -92,6 +92,8 @@ impl Control {
         }
         match why {
             ClosedWhy::Stopped => {}
+            // Whoever opened the database between the look at it and the claim reads now that it has lost the lease.
+            ClosedWhy::Fenced if hold.doubtful => hold.retry = now + self.timing.ttl,
             ClosedWhy::Expired | ClosedWhy::Fenced => {
                 // The first time at once; who is fenced again and again fights with somebody.
                 hold.setbacks += 1;

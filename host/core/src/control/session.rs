@@ -202,7 +202,8 @@ impl Control {
         let me = self.info();
         let news = std::mem::take(&mut self.news);
         let deadline = self.budget(self.until, now);
-        let op = LeaseOp::Heartbeat { me, news };
+        let repair = self.until > now || self.broken(Mutation::RepairLate);
+        let op = LeaseOp::Heartbeat { me, news, repair };
         self.beat.flying = Some(self.spawn(op, What::Heartbeat, deadline));
     }
 

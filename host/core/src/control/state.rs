@@ -73,10 +73,20 @@ pub(super) struct Known {
     pub(super) since: Moment,
     /// The event at which it was.
     pub(super) event: u64,
-    /// Its database was opened before, so that a vanished lease may have an owner.
-    pub(super) opened: bool,
+    /// The writer epoch that its database was found to have, so that a vanished lease may have an owner.
+    pub(super) opened: Option<u64>,
     /// A claim or a release of this node failed: not before.
     pub(super) not_before: Moment,
+}
+
+/// A shard that is to be claimed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) shard: u32,
+    /// The highest writer epoch that its database may have for it.
+    pub(super) at_most: Option<u64>,
+    /// The version of the lease that was found to be free, by [`Known::event`]; of another one nothing is known.
+    pub(super) event: u64,
 }
 
 /// A lease that this node holds.
@@ -96,6 +106,8 @@ pub(super) struct Hold {
     pub(super) retry: Moment,
     /// How often it was fenced or expired in a row.
     pub(super) setbacks: u32,
+    /// It had vanished when it was claimed: an owner that lives may have opened the database meanwhile.
+    pub(super) doubtful: bool,
     /// It has vanished and is to be written again as it was.
     pub(super) damaged: bool,
 }

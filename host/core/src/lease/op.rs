@@ -27,6 +27,9 @@ pub enum LeaseOp {
         me: NodeInfo,
         /// Whether peers should look at the leases: this node wrote one since the last heartbeat.
         news: bool,
+        /// Write the record anew if it is missing or unreadable. Not once the session's deadline has passed: a peer may have ended it,
+        /// and the tombstone been lost. Then what is missing or unreadable is lost.
+        repair: bool,
     },
     /// Read all nodes.
     Nodes {
@@ -49,8 +52,9 @@ pub enum LeaseOp {
         seen: LeaseSeen,
         /// A generation that the new one has to be above, besides the lease's own: the highest that this node ever saw.
         above: u64,
-        /// Take it only if the database was never opened. For a lease that vanished, whose owner may live.
-        unopened: bool,
+        /// Take it only if the database's writer epoch is no higher: 0 for one that was never opened. For a lease that vanished, whose
+        /// owner may live.
+        at_most: Option<u64>,
         /// Ask the database for its writer epoch, though the lease tells one.
         ask_epoch: bool,
         /// Why, for people.
@@ -245,7 +249,7 @@ pub struct Owners {
 pub enum ClaimLost {
     /// It has changed; this is what stands there.
     Changed(LeaseSeen),
-    /// It was to be taken only if its database was never opened, and it was.
+    /// Its database was opened more often than it was to be taken after.
     Opened {
         /// The database's writer epoch.
         writer_epoch: u64,

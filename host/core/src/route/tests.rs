@@ -205,3 +205,22 @@ fn any_decision_keeps_the_rules() {
         }
     }
 }
+
+#[test]
+fn broken_rules_show() {
+    let decide = |shard, forwarded, now, mutation| {
+        let rules = Rules::without(mutation);
+        short(&route(
+            &ask(shard, forwarded),
+            &table(),
+            &Local::None,
+            at(now),
+            rules,
+        ))
+    };
+    assert_eq!(
+        decide(1, false, 25, Mutation::RoutePastDeadline),
+        "to b 20s"
+    );
+    assert_eq!(decide(1, true, 11, Mutation::ForwardTwice), "to b 20s");
+}

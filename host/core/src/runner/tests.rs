@@ -609,3 +609,56 @@ fn any_sequence_keeps_order_and_deadlines() {
         assert_eq!(runner.wake_at(), None, "seed {seed}");
     }
 }
+
+/// Each rule that can be broken is in force: without it the same script ends otherwise.
+#[test]
+fn broken_rules_show() {
+    use Mutation::{
+        CloseWithoutFence, ExtendRevives, LastOpenerWins, NoMaxConcurrency, NoSelfFence,
+        OpenAfterDeadline, ServeLateOpen, StopBeforeOpen,
+    };
+    let script = |mutation| match mutation {
+        NoMaxConcurrency => vec![(0, open(0, 1, 1000)), (0, open(1, 1, 1000))],
+        OpenAfterDeadline => vec![
+            (0, open(0, 1, 9000)),
+            (0, open(1, 1, 1000)),
+            (2000, opened(0, 1)),
+        ],
+        ServeLateOpen => vec![(0, open(0, 1, 1000)), (1500, opened(0, 1))],
+        StopBeforeOpen => vec![(0, open(0, 1, 1000)), (10, stop(0, StopReason::Released))],
+        ExtendRevives => vec![(0, open(0, 1, 1000)), (1000, extend(5000))],
+        LastOpenerWins => vec![(0, open(0, 1, 1000))],
+        _ => vec![
+            (0, open(0, 1, 1000)),
+            (10, opened(0, 1)),
+            (1000, RunnerEvent::Wake),
+        ],
+    };
+    for mutation in [
+        CloseWithoutFence,
+        ExtendRevives,
+        LastOpenerWins,
+        NoMaxConcurrency,
+        NoSelfFence,
+        OpenAfterDeadline,
+        ServeLateOpen,
+        StopBeforeOpen,
+    ] {
+        let play = |rules| {
+            let options = RunnerOptions {
+                max_concurrency: 1,
+                rules,
+            };
+            let mut runner = Runner::new(options, Arc::new(Lease), 1);
+            let events = script(mutation).into_iter();
+            events
+                .map(|(ms, event)| runner.handle(event, at(ms)))
+                .collect::<Vec<_>>()
+        };
+        assert_ne!(
+            play(Rules::default()),
+            play(Rules::without(mutation)),
+            "{mutation:?}"
+        );
+    }
+}

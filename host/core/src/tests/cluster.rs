@@ -202,7 +202,10 @@ impl Cluster {
                 self.host(&node, RunnerEvent::Wake);
                 self.control(&node, Event::Wake);
             }
-            self.check();
+            // Looking at many shards takes its time.
+            if self.shards <= 64 || steps.is_multiple_of(64) {
+                self.check();
+            }
         }
         self.now = end;
     }
@@ -335,7 +338,11 @@ impl Cluster {
                     address,
                     shard,
                 } => {
-                    assert_eq!(address, format!("http://{peer}"));
+                    // It is not known while the peer's record is unreadable.
+                    assert!(
+                        address.is_empty() || address == format!("http://{peer}"),
+                        "{address}"
+                    );
                     self.push(
                         &peer,
                         Duration::from_millis(1),

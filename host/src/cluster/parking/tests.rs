@@ -80,6 +80,11 @@ fn what_was_learned_corrects_the_table() {
         look(Decision::Park { until: patience }, Local::Opening),
         wait
     );
+    // A node that refused while it opened the shard has it now, by the same lease.
+    parking.refused(3, 6, refusal(None), "b");
+    assert_eq!(look(to("b", 6, later), Local::None), wait);
+    parking.found(3, at("b"), 6, later);
+    assert_eq!(peer(&look(to("b", 6, later), Local::None)), Some(("b", 6)));
     // And not once it refuses.
     parking.refused(3, 6, refusal(None), "b");
     assert_eq!(look(Decision::Park { until: patience }, Local::None), wait);
@@ -94,6 +99,8 @@ fn what_was_learned_ends() {
         |decision: Decision, at: Moment| parking.correct(3, decision, &Local::None, later, at);
     parking.refused(3, 5, refusal(None), "a");
     assert_eq!(peer(&look(to("a", 5, later), now)), None);
+    // A node that was asked since and does not have it yet is not sent anything.
+    parking.pointed(3, refusal(None), "a");
     // A refusal that came too early, of a shard that opens there after all, does not hold for ever.
     let much_later = clock::boot_now() + REFUSED;
     assert_eq!(peer(&look(to("a", 5, later), much_later)), Some(("a", 5)));

@@ -418,6 +418,36 @@ async fn a_paused_owner_keeps_a_caller_no_longer_than_its_route_lasts() {
 }
 
 #[tokio::test]
+async fn a_lease_that_is_renewed_lets_a_long_call_go_on() {
+    let rig = Rig::start(&["a", "b"], |_| {}).await;
+    let lasts = |until: Moment| {
+        rig.believe("a", |routes| {
+            let b = "b".parse().expect("a name");
+            routes.nodes.get_mut(&b).expect("a node").until = until;
+        });
+    };
+    rig.network.pause("b");
+    let begun = clock::boot_now();
+    lasts(begun + Duration::from_millis(200));
+    let waiting = call(rig.node("a"), 1, "add");
+    tokio::pin!(waiting);
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut waiting).await;
+    assert!(early.is_err(), "{early:?}");
+    // As each round of the lease loop does.
+    lasts(begun + LONG);
+    let still = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(
+        still.is_err(),
+        "it waits past the end that the lease had at first: {still:?}"
+    );
+    rig.network.resume("b");
+    let reply = tokio::time::timeout(LONG, waiting).await.expect("in time");
+    assert_eq!(&*reply.expect("a reply").node, "b");
+    assert_eq!(rig.network.requests(), 1);
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn an_owner_that_is_not_reached_is_tried_again_and_then_named() {
     let rig = Rig::start(&["a", "b"], |config| {
         config.call.retry_delay = Duration::from_millis(5);

@@ -54,9 +54,13 @@ impl Fixture {
     }
 
     async fn open(&self) -> Result<Opening, OpenError> {
+        let terms = Terms {
+            expected_epoch: None,
+            cutoff: self.databases.cutoff(Deadline::never()),
+        };
         let opening = self
             .databases
-            .open(0, "shard-000".into(), Handle::current());
+            .open(0, "shard-000".into(), Handle::current(), terms);
         soon(opening).await
     }
 

@@ -142,6 +142,14 @@ pub(super) async fn a_node_that_cannot_be_read_harms_nobody_else(worlds: &dyn Wo
             matches!(b.setup(stands.tag).await, Outcome::Won(_)),
             "a record that is {what} and stays is replaced"
         );
+        // Damaged under a session that may be over, for all its node knows, it stays as it is.
+        bucket
+            .put(Object::Node(b.info.name.clone()), Some(body.clone()))
+            .await;
+        assert!(
+            matches!(b.beat(false, false).await, Outcome::Lost(_)),
+            "a session past its deadline does not come back over a record that is {what}"
+        );
         // Damaged under a session that goes on, it is repaired by the next heartbeat.
         bucket
             .put(Object::Node(b.info.name.clone()), Some(body))

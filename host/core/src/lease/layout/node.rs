@@ -154,7 +154,9 @@ impl NodeJob {
     /// Heartbeat and leave: over the own session only, however its record was damaged.
     fn keep(&mut self, shared: &mut Shared, seen: NodeSeen) -> Step {
         let session = shared.me.as_ref().map(|me| me.session);
+        let repair = !matches!(self.op, LeaseOp::Heartbeat { repair: false, .. });
         match &seen.record {
+            Err(_) if !repair => self.lost(shared, seen),
             Ok(record) if Some(record.info.session) != session || record.info.state.is_over() => {
                 self.lost(shared, seen)
             }
@@ -219,7 +221,7 @@ impl NodeJob {
     fn rewrite(&mut self, shared: &mut Shared, tag: Option<Tag>, seen: Option<&NodeSeen>) -> Step {
         let (info, news) = match &self.op {
             LeaseOp::Setup { me, .. } => (me.clone(), true),
-            LeaseOp::Heartbeat { me, news } => (me.clone(), *news),
+            LeaseOp::Heartbeat { me, news, .. } => (me.clone(), *news),
             LeaseOp::Leave { me } => (
                 NodeInfo {
                     state: NodeState::Left,

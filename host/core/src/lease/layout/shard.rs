@@ -116,7 +116,11 @@ impl LeaseJob {
         }
         match (&self.phase, reply) {
             (Phase::Epoch, ObjectReply::WriterEpoch(writer_epoch)) => {
-                if matches!(self.op, LeaseOp::Claim { unopened: true, .. }) && writer_epoch > 0 {
+                let most = match self.op {
+                    LeaseOp::Claim { at_most, .. } => at_most.unwrap_or(u64::MAX),
+                    _ => u64::MAX,
+                };
+                if writer_epoch > most {
                     let lost = ClaimLost::Opened { writer_epoch };
                     return Step::Done(OpResult::Claim(Outcome::Lost(lost)));
                 }

@@ -59,7 +59,14 @@ impl Node {
 
     fn beat(&mut self, store: &mut Store) -> Outcome<NodeSeen, NodeSeen> {
         let me = self.info.clone();
-        match self.run(store, LeaseOp::Heartbeat { me, news: false }) {
+        match self.run(
+            store,
+            LeaseOp::Heartbeat {
+                me,
+                news: false,
+                repair: true,
+            },
+        ) {
             OpResult::Heartbeat(outcome) => outcome,
             other => panic!("{other:?}"),
         }
@@ -87,7 +94,7 @@ impl Node {
     }
 
     fn claim(&mut self, store: &mut Store, seen: LeaseSeen) -> Outcome<LeaseSeen, ClaimLost> {
-        match self.run(store, claim(seen, 0, false)) {
+        match self.run(store, claim(seen, 0, None)) {
             OpResult::Claim(outcome) => outcome,
             other => panic!("{other:?}"),
         }
@@ -123,11 +130,11 @@ impl Node {
     }
 }
 
-fn claim(seen: LeaseSeen, above: u64, unopened: bool) -> LeaseOp {
+fn claim(seen: LeaseSeen, above: u64, at_most: Option<u64>) -> LeaseOp {
     LeaseOp::Claim {
         seen,
         above,
-        unopened,
+        at_most,
         ask_epoch: false,
         why: "test".into(),
     }
@@ -276,6 +283,26 @@ fn a_damaged_session_is_repaired_by_its_node() {
         let seen = b.nodes(&mut store)[0].clone();
         assert_eq!(seen.record.unwrap().info.session, SessionId::new(1));
     }
+    // Not once a peer may have ended it, and the tombstone been lost.
+    for body in [Some(b"{".to_vec()), None] {
+        match body {
+            Some(body) => store.objects.insert(key.clone(), body),
+            None => store.objects.remove(&key),
+        };
+        let before = store.objects.get(&key).cloned();
+        let me = a.info.clone();
+        let late = LeaseOp::Heartbeat {
+            me,
+            news: false,
+            repair: false,
+        };
+        let result = a.run(&mut store, late);
+        assert!(
+            matches!(result, OpResult::Heartbeat(Outcome::Lost(_))),
+            "{result:?}"
+        );
+        assert_eq!(store.objects.get(&key), before.as_ref());
+    }
 }
 
 #[test]
@@ -344,7 +371,7 @@ fn generations_stay_above_everything() {
             .insert(Key::Lease(2).object_name(SHARDS), body);
         store.epochs.insert(2, epoch);
         let seen = a.read(&mut store, 2);
-        let result = a.run(&mut store, claim(seen, above, false));
+        let result = a.run(&mut store, claim(seen, above, None));
         let OpResult::Claim(outcome) = result else {
             panic!()
         };
@@ -363,7 +390,7 @@ fn a_vanished_lease_of_an_opened_database_is_held_back_on_demand() {
     for (epoch, held_back) in [(0, false), (3, true)] {
         store.epochs.insert(epoch as u32, epoch);
         let seen = a.read(&mut store, epoch as u32);
-        match a.run(&mut store, claim(seen, 0, true)) {
+        match a.run(&mut store, claim(seen, 0, Some(2))) {
             OpResult::Claim(Outcome::Won(_)) => assert!(!held_back),
             OpResult::Claim(Outcome::Lost(ClaimLost::Opened { writer_epoch })) => {
                 assert!(held_back && writer_epoch == epoch);
@@ -402,8 +429,12 @@ fn outcomes_are_honest_under_every_fault() {
                 let me = a.info.clone();
                 let op = match write {
                     "setup" => LeaseOp::Setup { me, over: None },
-                    "heartbeat" => LeaseOp::Heartbeat { me, news: false },
-                    "claim" => claim(held, 0, false),
+                    "heartbeat" => LeaseOp::Heartbeat {
+                        me,
+                        news: false,
+                        repair: true,
+                    },
+                    "claim" => claim(held, 0, None),
                     "renew" => LeaseOp::Renew { lease: held },
                     "release" => LeaseOp::Release {
                         lease: held,
@@ -559,7 +590,14 @@ fn garbage_in_the_folders_is_counted_and_costs_listings_only() {
     let seen = a.read(&mut store, 3);
     won(a.claim(&mut store, seen));
     let me = a.info.clone();
-    a.run(&mut store, LeaseOp::Heartbeat { me, news: true });
+    a.run(
+        &mut store,
+        LeaseOp::Heartbeat {
+            me,
+            news: true,
+            repair: true,
+        },
+    );
     b.nodes(&mut store);
     assert_eq!(b.owners(&mut store).changed.len(), 1);
 }
@@ -568,7 +606,7 @@ fn garbage_in_the_folders_is_counted_and_costs_listings_only() {
 fn an_operation_that_is_given_up_is_unknown_and_its_late_reply_goes_nowhere() {
     let mut store = Store::new(SHARDS);
     let mut a = Node::joined("a", 1, &mut store);
-    let op = claim(LeaseSeen::missing(0), 0, false);
+    let op = claim(LeaseSeen::missing(0), 0, None);
     let Step::Ask(asks) = a.layout.begin(OpId(100), op, 0) else {
         panic!()
     };
@@ -582,10 +620,15 @@ fn an_operation_that_is_given_up_is_unknown_and_its_late_reply_goes_nowhere() {
     assert_eq!(late, Step::Ask(Vec::new()));
     // A heartbeat that was given up is looked into by the next one.
     let me = a.info.clone();
-    let Step::Ask(asks) = a
-        .layout
-        .begin(OpId(101), LeaseOp::Heartbeat { me, news: false }, 0)
-    else {
+    let Step::Ask(asks) = a.layout.begin(
+        OpId(101),
+        LeaseOp::Heartbeat {
+            me,
+            news: false,
+            repair: true,
+        },
+        0,
+    ) else {
         panic!()
     };
     a.layout.abandon(OpId(101));

@@ -1,0 +1,308 @@
+//! Single clean changes in a quiet world, and what each may cost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use quarry_core::control::Command;
+use quarry_core::lease::record::NodeName;
+
+use super::super::super::queue::{MILLI, SECOND, Time};
+use super::super::super::setup::{LayoutName, Misfortune, Probe};
+use super::super::super::store::LONGEST;
+use super::super::event::Event;
+use super::super::process::{Life, ProcessId};
+use super::super::{World, node_name, shown};
+
+/// What a change may cost.
+#[derive(Debug)]
+struct Bounds {
+    /// How long a shard may be without an open gate.
+    gap: Time,
+    /// When everything must have settled.
+    settled: Time,
+    moves: u64,
+    /// Whether no call may fail.
+    calls: bool,
+}
+
+impl World {
+    /// Makes one clean change and holds the cluster to its bounds.
+    pub fn probe(&mut self, probe: Probe) {
+        if self.violation.is_some() {
+            return;
+        }
+        let loads = self.loads();
+        let ids: Vec<ProcessId> = loads.keys().copied().collect();
+        let probe = if ids.len() < 2 || (probe == Probe::Join && ids.len() >= 9) {
+            if ids.len() >= 9 {
+                Probe::Leave
+            } else {
+                Probe::Join
+            }
+        } else {
+            probe
+        };
+        let Some(&victim) = ids.get(self.chance.index(ids.len())) else {
+            return;
+        };
+        self.figures.probes += 1;
+        self.trace(|| format!("probe {probe:?} of {}: {loads:?}", shown(victim)));
+        let before = self.total_changes();
+        let claims = (self.figures.claims, self.figures.claims_lost);
+        let failed = self.calls.failed;
+        self.look_on();
+        let bounds = self.apply_probe(probe, victim, &loads);
+        self.settle(
+            bounds.settled,
+            &format!("after {probe:?} of {}", shown(victim)),
+        );
+        // Shards that move although all is settled count as well.
+        self.advance(self.queue.now() + self.setup.interval);
+        self.quiet.looking = false;
+        if self.violation.is_some() {
+            return;
+        }
+        if let Some((gap, shard)) = self.quiet.longest
+            && gap > bounds.gap
+        {
+            let (gap, most) = (Duration::from_nanos(gap), Duration::from_nanos(bounds.gap));
+            return self.fail("L1", format!("shard {shard} was not served for {gap:?} after {probe:?} of {}; {most:?} are allowed", shown(victim)));
+        }
+        let moves = self.total_changes() - before;
+        self.figures.moves += moves;
+        self.figures.moves_least += bounds.moves;
+        if moves > bounds.moves {
+            return self.fail(
+                "E2",
+                format!(
+                    "{probe:?} of {} took {moves} moves instead of {}; shares were {loads:?}",
+                    shown(victim),
+                    bounds.moves
+                ),
+            );
+        }
+        if bounds.calls && self.calls.failed != failed {
+            let words = self.calls.last_failure.clone();
+            return self.fail(
+                "P3",
+                format!(
+                    "a call failed during {probe:?} of {}: {words}",
+                    shown(victim)
+                ),
+            );
+        }
+        let won = self.figures.claims - claims.0;
+        let lost = self.figures.claims_lost - claims.1;
+        if lost > won + ids.len() as u64 {
+            self.fail(
+                "E3",
+                format!(
+                    "{lost} claims were lost and {won} won after {probe:?} of {}",
+                    shown(victim)
+                ),
+            );
+        }
+    }
+
+    fn apply_probe(
+        &mut self,
+        probe: Probe,
+        victim: ProcessId,
+        loads: &BTreeMap<ProcessId, u64>,
+    ) -> Bounds {
+        let own = loads.get(&victim).copied().unwrap_or(0);
+        let shards: u64 = loads.values().sum();
+        let nodes = loads.len() as u64;
+        let request = (LONGEST + 1) * self.setup.store_delay;
+        let opens = self.opens(shards.div_ceil(nodes.max(1)) + 1);
+        // Clocks run at different rates.
+        let drifting = |time: Time| time + time / 50;
+        let crash = drifting(self.setup.ttl + self.setup.interval) + 6 * request + opens + SECOND;
+        let planned = drifting(self.setup.interval) + 8 * request + 2 * opens + SECOND;
+        let rest = || {
+            loads
+                .iter()
+                .filter(|(id, _)| **id != victim)
+                .map(|(_, load)| *load)
+                .collect::<Vec<_>>()
+        };
+        match probe {
+            Probe::Crash => {
+                self.kill(victim, Life::Killed);
+                Bounds {
+                    gap: crash,
+                    settled: crash + 3 * self.setup.interval,
+                    moves: own + surplus(rest(), own),
+                    calls: false,
+                }
+            }
+            Probe::Restart => {
+                self.kill(victim, Life::Killed);
+                self.start_again(victim, 100 * MILLI);
+                let share = shards.div_ceil(nodes);
+                // Where each lease expires by itself, the node that came back has not watched it for a TTL yet, though the plan is that
+                // it takes it; the others wait for it before they do.
+                let wait = match self.setup.layout {
+                    LayoutName::Session => 0,
+                    LayoutName::Shard => 4 * self.setup.interval,
+                };
+                Bounds {
+                    gap: crash + wait,
+                    settled: 2 * crash + 4 * self.setup.interval + planned,
+                    moves: own + surplus(rest(), own) + share,
+                    calls: false,
+                }
+            }
+            Probe::Leave | Probe::Drain => {
+                let command = if probe == Probe::Leave {
+                    Command::Leave
+                } else {
+                    Command::Drain
+                };
+                self.queue.after(0, Event::Command(victim, command));
+                let settled = planned + 3 * self.setup.interval + self.opens(own) * 2;
+                self.advance(self.queue.now());
+                Bounds {
+                    gap: planned,
+                    settled,
+                    moves: own + surplus(rest(), own),
+                    calls: true,
+                }
+            }
+            Probe::Blip => {
+                // One renewal may be due right at its beginning, and the next has to come in time.
+                let long = (self.setup.ttl - self.setup.margin - self.setup.interval) * 9 / 10;
+                let long = long.saturating_sub(2 * request);
+                for process in &mut self.processes {
+                    process.way.outage = true;
+                }
+                self.queue
+                    .after(long, Event::Heal(Misfortune::Outage, usize::MAX));
+                self.advance(self.queue.now() + long + self.setup.interval);
+                Bounds {
+                    gap: 0,
+                    settled: self.setup.interval,
+                    moves: 0,
+                    calls: true,
+                }
+            }
+            Probe::Pause => {
+                self.processes[victim].paused = true;
+                let long =
+                    self.setup.ttl + 2 * self.setup.interval + self.chance.range(0, self.setup.ttl);
+                self.queue
+                    .after(long, Event::Heal(Misfortune::Pause, victim));
+                self.advance(self.queue.now() + long);
+                Bounds {
+                    gap: crash,
+                    settled: crash + planned + 4 * self.setup.interval,
+                    moves: own + surplus(rest(), own) + shards.div_ceil(nodes),
+                    calls: false,
+                }
+            }
+            Probe::SpoilLease => {
+                let how = *self
+                    .chance
+                    .pick(&[Misfortune::DeleteLease, Misfortune::CorruptLease]);
+                self.befall(how, 0);
+                Bounds {
+                    gap: crash,
+                    settled: crash + 2 * self.setup.interval,
+                    moves: 1,
+                    calls: false,
+                }
+            }
+            Probe::SpoilNode => {
+                let how = *self
+                    .chance
+                    .pick(&[Misfortune::DeleteNode, Misfortune::CorruptNode]);
+                self.befall(how, 0);
+                Bounds {
+                    gap: crash,
+                    settled: 2 * crash + 4 * self.setup.interval + planned,
+                    moves: own.max(shards.div_ceil(nodes)) * 2 + nodes,
+                    calls: false,
+                }
+            }
+            Probe::Join => {
+                let taken: BTreeSet<NodeName> = self
+                    .processes
+                    .iter()
+                    .map(|process| process.name.clone())
+                    .collect();
+                let name = (0..)
+                    .map(node_name)
+                    .find(|name| !taken.contains(name))
+                    .expect("a free name");
+                let process = self.spawn(&name, None);
+                self.queue.after(0, Event::Start(process));
+                self.advance(self.queue.now());
+                let mut all: Vec<u64> = loads.values().copied().collect();
+                all.push(0);
+                Bounds {
+                    gap: planned,
+                    settled: planned + 4 * self.setup.interval + opens * 2,
+                    moves: surplus(all, 0),
+                    calls: true,
+                }
+            }
+            Probe::Move => {
+                let from = loads
+                    .iter()
+                    .filter(|(_, load)| **load > 0)
+                    .map(|(id, _)| *id)
+                    .collect::<Vec<_>>();
+                let from = *self.chance.pick(&from);
+                let to: Vec<ProcessId> = loads.keys().copied().filter(|id| *id != from).collect();
+                let to = self.processes[*self.chance.pick(&to)].name.clone();
+                let held: Vec<u32> = self.processes[from].sites.keys().copied().collect();
+                let shard = *self.chance.pick(&held);
+                self.trace(|| format!("move of shard {shard} from {} to {to}", shown(from)));
+                self.queue.after(
+                    0,
+                    Event::Command(
+                        from,
+                        Command::Move {
+                            shard,
+                            to: to.clone(),
+                        },
+                    ),
+                );
+                let end = self.queue.now() + planned + 2 * self.setup.interval;
+                self.advance(end);
+                let there = self
+                    .members()
+                    .get(&to)
+                    .is_some_and(|id| self.processes[*id].sites.contains_key(&shard));
+                if !there && self.violation.is_none() {
+                    self.fail(
+                        "move",
+                        format!("shard {shard} is not on {to} after it was moved there"),
+                    );
+                }
+                Bounds {
+                    gap: planned,
+                    settled: planned + 4 * self.setup.interval,
+                    moves: 2,
+                    calls: true,
+                }
+            }
+        }
+    }
+}
+
+/// The fewest moves, besides those of `orphans` shards without an owner, that balance these shares: who has most keeps the ceiling.
+fn surplus(mut loads: Vec<u64>, orphans: u64) -> u64 {
+    let nodes = loads.len() as u64;
+    if nodes == 0 {
+        return 0;
+    }
+    let total: u64 = loads.iter().sum::<u64>() + orphans;
+    loads.sort_unstable_by(|a, b| b.cmp(a));
+    let ceilings = total % nodes;
+    loads
+        .iter()
+        .zip(0u64..)
+        .map(|(load, index)| load.saturating_sub(total / nodes + u64::from(index < ceilings)))
+        .sum()
+}
