@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::args::{Bench, BenchCluster, BenchOf};
 use super::running::{self, Signals};
 use super::{Error, Exit, Output, build, new};
@@ -21,7 +23,9 @@ const SOURCE: &str = include_str!("../../templates/bench/lib.rs");
 
 pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
     let mut config = Config::default();
-    config.log.level = "warn".into();
+    // Nodes that are cut off on purpose have much to say about it; what goes wrong otherwise is told by the measurement.
+    let level = if args.what.is_some() { "off" } else { "warn" };
+    config.log.level = level.into();
     telemetry::init(&config.log)?;
     let scratch = tempfile::tempdir().map_err(|source| Error::Io {
         what: "no folder for the bench".into(),
@@ -66,6 +70,7 @@ async fn several(
     };
     let mut figures: Vec<Figure> = Vec::new();
     let mut printed = Ok(());
+    let unread = Notify::new();
     let measured = async {
         let component = match options.native {
             true => PathBuf::new(),
@@ -81,6 +86,9 @@ async fn several(
                 if printed.is_ok() {
                     printed = out.line(&figure.line());
                 }
+                if printed.is_err() {
+                    unread.notify_one();
+                }
             }
             figures.push(figure);
         };
@@ -90,6 +98,8 @@ async fn several(
     let measured = tokio::select! {
         measured = measured => measured,
         _ = signals.next() => Err(Error::Interrupted),
+        // Nobody reads any more.
+        () = unread.notified() => Ok(()),
     };
     printed?;
     if out.json {

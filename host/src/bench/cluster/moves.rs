@@ -48,6 +48,8 @@ struct Load {
 #[derive(Default)]
 struct Found {
     gaps: Vec<Duration>,
+    /// Of each caller, its own.
+    waits: Vec<Duration>,
     calls: u64,
     failed: u64,
     lost: u64,
@@ -79,6 +81,11 @@ pub(super) async fn measure(
     found(gap("p50", gaps.percentile(50)).at_most(400.0).peers(peers));
     found(gap("p99", gaps.percentile(99)));
     found(gap("max", gaps.max()));
+    let waits = Times::of(all.waits);
+    let wait =
+        |what: &str, time| Figure::time(Part::Move, format!("wait of a caller, {what}"), time);
+    found(wait("p50", waits.percentile(50)));
+    found(wait("p99", waits.percentile(99)));
     let count = |what: String, value: u64| Figure::new(Part::Move, what, value as f64, Unit::Count);
     found(count(format!("failed of {} calls", all.calls), all.failed).at_most(0.0));
     found(count("acknowledged writes that are missing".into(), all.lost).at_most(0.0));
@@ -125,12 +132,14 @@ async fn one(
     load.over.store(true, Ordering::Release);
     let mut seen = Seen::default();
     while let Some(caller) = callers.join_next().await {
-        seen.add(caller.map_err(|error| Error(error.to_string()))?);
+        let caller = caller.map_err(|error| Error(error.to_string()))?;
+        all.waits.extend(caller.gap());
+        seen.add(caller);
     }
     moved.map_err(|error| Error(error.to_string()))?;
-    let gap = seen.last.zip(seen.first);
-    let (last, first) = gap.ok_or_else(|| Error("a move was not seen by its callers".into()))?;
-    all.gaps.push(first.saturating_duration_since(last));
+    let gap = seen.gap();
+    all.gaps
+        .push(gap.ok_or_else(|| Error("a move was not seen by its callers".into()))?);
     all.calls += seen.acknowledged + seen.failed;
     all.failed += seen.failed;
     if let Some(why) = seen.why {
@@ -167,6 +176,12 @@ async fn call(through: Arc<Member>, load: Arc<Load>) -> Seen {
 }
 
 impl Seen {
+    /// From the last acknowledgement of the one node to the first of the other.
+    fn gap(&self) -> Option<Duration> {
+        let (last, first) = self.last.zip(self.first)?;
+        Some(first.saturating_duration_since(last))
+    }
+
     fn add(&mut self, other: Self) {
         self.acknowledged += other.acknowledged;
         self.failed += other.failed;
@@ -212,6 +227,7 @@ mod tests {
         }
         assert_eq!((all.acknowledged, all.failed), (6, 1));
         assert_eq!((all.last, all.first), (at(30), at(70)));
+        assert_eq!(all.gap(), Some(Duration::from_millis(40)));
         assert_eq!(all.why.as_deref(), Some("why"));
     }
 }
