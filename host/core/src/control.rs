@@ -114,6 +114,10 @@ pub struct Control {
     blind: bool,
     /// Leases that are to be read again.
     reread: BTreeSet<u32>,
+    /// When single leases were last read because a peer freed them.
+    notices: BTreeMap<u32, Moment>,
+    /// Leases that a peer freed while they were being read, which may have shown what stood there before.
+    unread: BTreeSet<u32>,
 
     holds: BTreeMap<u32, Hold>,
     runs: BTreeMap<u32, Run>,
@@ -190,6 +194,8 @@ impl Control {
             sighted: now,
             blind: false,
             reread: BTreeSet::new(),
+            notices: BTreeMap::new(),
+            unread: BTreeSet::new(),
             holds: BTreeMap::new(),
             runs: BTreeMap::new(),
             wanted: VecDeque::new(),
@@ -218,7 +224,8 @@ impl Control {
             Event::Done { id, result, sent } => self.done(id, result, sent.min(now), now),
             Event::Runner(report) => self.report(report, now),
             Event::Command(command) => self.command(command, now),
-            Event::Notice { shard } | Event::RouteMiss { shard } => self.read_one(shard, now),
+            Event::Notice { shard } => self.noticed(shard, now),
+            Event::RouteMiss { shard } => self.missed(shard, now),
         }
         self.work(now);
         self.route(now);

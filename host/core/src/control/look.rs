@@ -116,41 +116,57 @@ impl Control {
     /// Reads again what a read showed that may have been older than what is known.
     pub(super) fn read_again(&mut self, now: Moment) {
         for shard in self.reread.clone() {
-            self.read_one(shard, now);
-            let reads = |id| {
-                self.flights
-                    .get(id)
-                    .is_some_and(|flight| flight.what == What::Read(shard))
-            };
-            if self.busy.get(&shard).is_some_and(reads) {
+            let recent = self.reads.get(&shard).copied();
+            if self.not_lately(recent, now) && self.read_one(shard) {
+                self.reads.insert(shard, now);
                 self.reread.remove(&shard);
             }
         }
     }
 
-    /// Reads one lease because a peer told something about it; not too often.
-    pub(super) fn read_one(&mut self, shard: u32, now: Moment) {
-        let again = self.timing.interval / 10;
-        let recent = self
-            .reads
-            .get(&shard)
-            .is_some_and(|last| now < *last + again);
-        let many = self.flying(|what| matches!(what, What::Read(_))) >= WINDOW;
-        let member = matches!(self.phase, Phase::Member);
-        if recent
-            || many
-            || !member
-            || shard >= self.options.shards
-            || self.busy.contains_key(&shard)
-        {
+    /// Reads one lease because a peer does not have it; not too often. What this node holds it knows, and to free it must not wait for a
+    /// read.
+    pub(super) fn missed(&mut self, shard: u32, now: Moment) {
+        let recent = self.reads.get(&shard).copied();
+        let held = self.holds.contains_key(&shard);
+        if !held && self.not_lately(recent, now) && self.read_one(shard) {
+            self.reads.insert(shard, now);
+        }
+    }
+
+    /// Reads one lease because a peer freed it for this node; also when calls have looked for the shard a moment ago, which they do all the
+    /// time while it moves.
+    pub(super) fn noticed(&mut self, shard: u32, now: Moment) {
+        let recent = self.notices.get(&shard).copied();
+        if !self.not_lately(recent, now) {
             return;
         }
-        self.reads.insert(shard, now);
+        let reading = self.flying(|what| *what == What::Read(shard)) > 0;
+        if reading {
+            self.unread.insert(shard);
+        }
+        if reading || self.read_one(shard) {
+            self.notices.insert(shard, now);
+        }
+    }
+
+    fn not_lately(&self, last: Option<Moment>, now: Moment) -> bool {
+        last.is_none_or(|last| now >= last + self.timing.interval / 10)
+    }
+
+    /// Says whether it began to.
+    fn read_one(&mut self, shard: u32) -> bool {
+        let many = self.flying(|what| matches!(what, What::Read(_))) >= WINDOW;
+        let member = matches!(self.phase, Phase::Member);
+        if many || !member || shard >= self.options.shards || self.busy.contains_key(&shard) {
+            return false;
+        }
         self.spawn(
             LeaseOp::Read { shard },
             What::Read(shard),
             self.timing.interval,
         );
+        true
     }
 
     pub(super) fn one_read(
@@ -160,6 +176,7 @@ impl Control {
         asked: u64,
         now: Moment,
     ) {
+        let freed = self.unread.remove(&shard);
         let seen = match read {
             Ok(seen) => seen,
             Err(error) => return self.emit(LeaseEvent::ReadFailed { error }),
@@ -178,6 +195,8 @@ impl Control {
                 at_most: None,
                 event: known.event,
             });
+        } else if freed {
+            self.read_one(shard);
         }
     }
 
