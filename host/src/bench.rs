@@ -19,6 +19,7 @@ use crate::http::{HttpOptions, HttpServer};
 use crate::metrics;
 use crate::store::Store;
 
+pub mod cluster;
 mod http;
 mod idle;
 mod measure;

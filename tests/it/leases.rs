@@ -255,11 +255,19 @@ async fn an_operator_moves_shards_and_empties_nodes() {
     })
     .await;
     assert_eq!(read(&[&b], shard).await, "moved");
-    let refused = leases
-        .command(Command::Move { shard, to: to("b") })
-        .await
-        .expect_err("not its own");
-    assert!(refused.to_string().contains("by b"), "{refused}");
+    // It knows who has it once it has looked.
+    within(async {
+        loop {
+            let again = leases.command(Command::Move { shard, to: to("b") });
+            let refused = again.await.expect_err("not its own").to_string();
+            if refused.contains("by b") {
+                break;
+            }
+            assert!(refused.contains("not held by this node"), "{refused}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     let held = a.serves()[0];
     let refused = leases
         .command(Command::Move {

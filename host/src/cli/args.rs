@@ -4,6 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
+use crate::bench::cluster::Part;
 use crate::config::units::Span;
 
 mod operate;
@@ -158,7 +159,17 @@ Examples:
 const BENCH_EXAMPLES: &str = "\
 Examples:
   quarry bench --quick
-  quarry bench --store file:///tmp/bench --only counter --json";
+  quarry bench --store file:///tmp/bench --only counter --json
+  quarry bench cluster --quick                     several nodes: failover, moves, requests to the store";
+
+const BENCH_CLUSTER_EXAMPLES: &str = "\
+Everything runs in this process, over one store in memory; nothing is left behind. Ctrl-C ends it; what was found until then was
+printed. All of it takes about twenty minutes, with --quick about five.
+
+Examples:
+  quarry bench cluster --quick
+  quarry bench cluster --only move --only remote
+  quarry bench cluster --only failover --json";
 
 /// Settings that most verbs with a node take. Without one of these, a key has its value from the environment, the file,
 /// or its default.
@@ -482,7 +493,10 @@ pub struct Doctor {
 
 /// Arguments of `quarry bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Bench {
+    #[command(subcommand)]
+    pub what: Option<BenchOf>,
     /// Measure for a shorter time: rough figures in under a minute
     #[arg(long)]
     pub quick: bool,
@@ -498,6 +512,31 @@ pub struct Bench {
     /// How long each measurement runs
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
+}
+
+/// What else `quarry bench` measures.
+#[derive(Debug, Subcommand)]
+pub enum BenchOf {
+    /// Measure a cluster: several nodes in this process, each figure beside its bound and what others reach
+    #[command(after_long_help = BENCH_CLUSTER_EXAMPLES)]
+    Cluster(BenchCluster),
+}
+
+/// Arguments of `quarry bench cluster`.
+#[derive(Debug, Args)]
+pub struct BenchCluster {
+    /// Fewer rounds: rough figures
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these parts
+    #[arg(long, value_name = "PART", value_enum)]
+    pub only: Vec<Part>,
+    /// How long each request to the store takes
+    #[arg(long, value_name = "TIME", default_value = "20ms")]
+    pub latency: Span,
+    /// Run logic in Rust instead of a component, which would have to be built first
+    #[arg(long)]
+    pub native: bool,
 }
 
 /// A name and its value.

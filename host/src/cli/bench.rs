@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::args::Bench;
+use tokio::sync::Notify;
+
+use super::args::{Bench, BenchCluster, BenchOf};
 use super::running::{self, Signals};
 use super::{Error, Exit, Output, build, new};
+use crate::bench::cluster::{self, Figure};
 use crate::bench::{self, Options, Report};
 use crate::config::Config;
 use crate::guest::Module;
@@ -20,30 +23,26 @@ const SOURCE: &str = include_str!("../../templates/bench/lib.rs");
 
 pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
     let mut config = Config::default();
-    config.log.level = "warn".into();
+    // Nodes that are cut off on purpose have much to say about it; what goes wrong otherwise is told by the measurement.
+    let level = if args.what.is_some() { "off" } else { "warn" };
+    config.log.level = level.into();
     telemetry::init(&config.log)?;
     let scratch = tempfile::tempdir().map_err(|source| Error::Io {
         what: "no folder for the bench".into(),
         source,
     })?;
+    let mut signals = Signals::watch()?;
+    if let Some(BenchOf::Cluster(args)) = &args.what {
+        return several(args, scratch.path(), &mut signals, out).await;
+    }
     let measured = async {
         let component = guest(scratch.path(), out).await?;
         let options = options(args, scratch.path())?;
-        let make = |config: Config| {
-            let component = component.clone();
-            async move {
-                let guests = running::engine(&config).map_err(|error| error.to_string())?;
-                let module: Arc<dyn Module> = running::load(&guests, &config, &component, 1)
-                    .await
-                    .map_err(|error| error.to_string())?;
-                Ok(module)
-            }
-        };
+        let make = |config| load(component.clone(), config);
         bench::run(&options, make, |text| out.note(text))
             .await
             .map_err(|error| Error::Failed(error.to_string()))
     };
-    let mut signals = Signals::watch()?;
     let report = tokio::select! {
         report = measured => report?,
         _ = signals.next() => return Err(Error::Interrupted),
@@ -54,6 +53,65 @@ pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
         print(&report, out)?;
     }
     Ok(Exit::Done)
+}
+
+/// Measures a cluster, and prints each figure as soon as it is known; as JSON all at the end, also of those that came before a Ctrl-C.
+async fn several(
+    args: &BenchCluster,
+    scratch: &Path,
+    signals: &mut Signals,
+    out: Output,
+) -> Result<Exit, Error> {
+    let options = cluster::Options {
+        only: args.only.clone(),
+        quick: args.quick,
+        latency: args.latency.0,
+        native: args.native,
+    };
+    let mut figures: Vec<Figure> = Vec::new();
+    let mut printed = Ok(());
+    let unread = Notify::new();
+    let measured = async {
+        let component = match options.native {
+            true => PathBuf::new(),
+            false => guest(scratch, out).await?,
+        };
+        let make = |config| load(component.clone(), config);
+        let found = |figure: Figure| {
+            if !out.json {
+                let part = figures.last().map(|last| last.part);
+                if part != Some(figure.part) && printed.is_ok() {
+                    printed = out.line(&format!("\n{}", figure.part.title()));
+                }
+                if printed.is_ok() {
+                    printed = out.line(&figure.line());
+                }
+                if printed.is_err() {
+                    unread.notify_one();
+                }
+            }
+            figures.push(figure);
+        };
+        let measured = cluster::run(&options, make, |text| out.note(text), found).await;
+        measured.map_err(|error| Error::Failed(error.to_string()))
+    };
+    let measured = tokio::select! {
+        measured = measured => measured,
+        _ = signals.next() => Err(Error::Interrupted),
+        // Nobody reads any more.
+        () = unread.notified() => Ok(()),
+    };
+    printed?;
+    if out.json {
+        out.json(&figures)?;
+    }
+    measured.map(|()| Exit::Done)
+}
+
+async fn load(component: PathBuf, config: Config) -> Result<Arc<dyn Module>, String> {
+    let guests = running::engine(&config).map_err(|error| error.to_string())?;
+    let module = running::load(&guests, &config, &component, 1).await;
+    Ok(module.map_err(|error| error.to_string())?)
 }
 
 fn options(args: &Bench, scratch: &Path) -> Result<Options, Error> {

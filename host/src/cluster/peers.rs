@@ -287,7 +287,8 @@ impl Node {
             }
             // What is about to close does not come back.
             let going = matches!(slot.local(), Local::Closing { .. });
-            if going || !news.until(end).await {
+            let gone = self.closing_for(shard).is_some();
+            if going || gone || !news.until(end).await {
                 return Told::NotOwner(self.not_owner(shard));
             }
         }
@@ -335,14 +336,18 @@ impl Node {
         }
     }
 
-    /// For whom a shard is being closed here.
+    /// For whom a shard is being closed here, or was just now.
     pub(super) fn closing_for(&self, shard: u32) -> Option<Destination> {
-        match self.slots.get(shard as usize)?.local() {
-            Local::Closing {
-                successor: Some(successor),
-            } => self.destination(&successor),
-            _ => None,
-        }
+        let slot = self.slots.get(shard as usize)?;
+        let left = slot.left_for()?;
+        let closing = matches!(slot.local(), Local::Closing { .. });
+        // Once it has closed, the table of routes shows it a little later, and may then show more.
+        let routes = self.leases.routes();
+        let route = routes.shards.get(shard as usize).and_then(Option::as_ref);
+        let behind = route.is_none_or(|route| *route.owner.as_str() == *self.node);
+        (closing || behind)
+            .then(|| self.destination(&left))
+            .flatten()
     }
 
     /// Who is about to get a shard.

@@ -209,8 +209,13 @@ impl Life {
         let shard = self.shard;
         let limit = self.node.config.shard.close_timeout;
         let began = clock::now();
+        let clean = how == How::Clean && matches!(down, Down::No);
+        if clean {
+            // Calls go on meanwhile: those that come later wait for the next owner, and for less.
+            opening.prepare_close().await;
+        }
         slot.withdraw();
-        if how == How::Clean && matches!(down, Down::No) {
+        if clean {
             slot.set(ShardState::Stopping);
             running.stop(StopReason::Stopping, limit).await;
             let closed = opening.close().await;

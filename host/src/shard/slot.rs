@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
+use quarry_core::lease::record::NodeName;
 use quarry_core::route::Local;
 use tokio::sync::watch;
 
@@ -20,13 +21,20 @@ pub struct Slot {
     state: Mutex<State>,
     /// Tells of each change of any slot of the node.
     changed: watch::Sender<u64>,
-    local: Mutex<Local>,
+    local: Mutex<Here>,
     /// The store of the newest opening.
     store: ArcSwapOption<KillSwitch>,
     /// The shard's metrics.
     pub metrics: ShardMetrics,
     /// The metrics of its calls.
     pub calls: CallMetrics,
+}
+
+/// What the runner has of the shard.
+struct Here {
+    local: Local,
+    /// For whom it was closed, until it is opened again.
+    left_for: Option<NodeName>,
 }
 
 struct State {
@@ -65,7 +73,10 @@ impl Slot {
             handle: ArcSwapOption::empty(),
             state: Mutex::new(state),
             changed,
-            local: Mutex::new(Local::None),
+            local: Mutex::new(Here {
+                local: Local::None,
+                left_for: None,
+            }),
             store: ArcSwapOption::empty(),
             metrics: ShardMetrics::new(cluster, shard),
             calls: CallMetrics::new(cluster, shard),
@@ -81,19 +92,33 @@ impl Slot {
     /// What the runner has of it, and until when.
     #[must_use]
     pub fn local(&self) -> Local {
-        self.lock_local().clone()
+        self.lock_local().local.clone()
+    }
+
+    /// For whom it is being closed, or was when it was open last: what this node knows before any table of routes shows it.
+    #[must_use]
+    pub fn left_for(&self) -> Option<NodeName> {
+        self.lock_local().left_for.clone()
     }
 
     /// The runner has this of it now.
     pub fn set_local(&self, to: Local) {
-        let before = std::mem::replace(&mut *self.lock_local(), to.clone());
+        let before = {
+            let mut here = self.lock_local();
+            match &to {
+                Local::Closing { successor } => here.left_for.clone_from(successor),
+                Local::None => {}
+                Local::Opening | Local::Open { .. } | Local::Refusing => here.left_for = None,
+            }
+            std::mem::replace(&mut here.local, to.clone())
+        };
         // A deadline that moves on wakes nobody.
         if std::mem::discriminant(&before) != std::mem::discriminant(&to) {
             self.changed.send_modify(|version| *version += 1);
         }
     }
 
-    fn lock_local(&self) -> MutexGuard<'_, Local> {
+    fn lock_local(&self) -> MutexGuard<'_, Here> {
         self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -39,6 +39,8 @@ pub enum Op {
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// Nothing. The call counts as struck: this tells how many there were of a kind.
+    Nothing,
     /// The call takes this much longer. The other faults still apply after it.
     Latency(Duration),
     /// The call fails and nothing happened.

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
@@ -100,6 +100,13 @@ impl KillSwitch {
         self.state.token.cancel();
     }
 
+    /// Takes the store away from a database that has made everything durable and has only to close: from now on its reads find nothing,
+    /// and its writes succeed without an effect. What SlateDB writes to close says nothing new, takes it four requests one after the
+    /// other, and the next owner of the shard would wait for them.
+    pub fn seal(&self) {
+        self.state.sealed.store(true, Ordering::Release);
+    }
+
     /// Whether the store was switched off.
     #[must_use]
     pub fn is_killed(&self) -> bool {
@@ -162,6 +169,13 @@ impl ObjectStore for KillSwitch {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
+        if self.state.is_sealed() {
+            return Ok(PutResult {
+                e_tag: None,
+                version: None,
+                extensions: Default::default(),
+            });
+        }
         let put = self.inner.put_opts(location, payload, options);
         let outcome = self.state.run(|counts| &counts.put, put).await;
         self.state.wrote(&outcome);
@@ -182,6 +196,12 @@ impl ObjectStore for KillSwitch {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if self.state.is_sealed() {
+            return Err(object_store::Error::NotFound {
+                path: location.to_string(),
+                source: "the database has closed".into(),
+            });
+        }
         let head = options.head;
         let get = self.inner.get_opts(location, options);
         let mut result = self
@@ -266,6 +286,7 @@ impl ObjectStore for KillSwitch {
 #[derive(Default)]
 struct State {
     token: CancellationToken,
+    sealed: AtomicBool,
     reason: OnceLock<String>,
     counts: Counts,
     /// Why the last write failed.
@@ -288,6 +309,11 @@ struct Counts {
 }
 
 impl State {
+    /// A kill is stronger.
+    fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire) && !self.token.is_cancelled()
+    }
+
     fn error(&self) -> object_store::Error {
         let killed = Killed {
             reason: self.reason.get().cloned().unwrap_or_default(),

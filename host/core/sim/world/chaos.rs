@@ -130,6 +130,15 @@ impl World {
             .map(|process| process.name.clone())
             .collect();
         let name = self.chance.pick(&names).clone();
+        // Without a record nobody can tell a second process of a name from a first one.
+        let twins = self
+            .processes
+            .iter()
+            .filter(|process| process.running() && process.name == name)
+            .count();
+        if twins > 1 && matches!(what, Misfortune::DeleteNode | Misfortune::CorruptNode) {
+            return true;
+        }
         let key = match what {
             Misfortune::DeleteLease | Misfortune::CorruptLease => Key::Lease(shard),
             Misfortune::DeleteNode | Misfortune::CorruptNode => Key::Node(name),

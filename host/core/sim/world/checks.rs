@@ -210,15 +210,18 @@ impl World {
                 .outage_ended
                 .is_some_and(|ended| now - ended < self.setup.interval / 4)
         {
-            let silent = |process: &&Process| {
-                let facts = self.facts.sessions.get(&process.control.session());
-                facts.is_some_and(|facts| facts.renewed + self.setup.ttl < now)
+            let mut others = self.members();
+            others.insert(name.clone(), victim);
+            others.retain(|_, id| *id != by);
+            let silent = |id: &&ProcessId| {
+                let facts = self
+                    .facts
+                    .sessions
+                    .get(&self.processes[**id].control.session());
+                facts
+                    .is_some_and(|facts| facts.renewed + self.setup.ttl + self.setup.ttl / 50 < now)
             };
-            let others = self
-                .processes
-                .iter()
-                .filter(|process| process.running() && process.id != by);
-            let (all, silent) = (others.clone().count(), others.filter(silent).count());
+            let (all, silent) = (others.len(), others.values().filter(silent).count());
             if all > 2 && silent == all {
                 self.fail(
                     "L8",

@@ -127,7 +127,7 @@ impl World {
     }
 
     /// The processes that are the nodes of the cluster, by name: their session is the one in the bucket.
-    fn members(&self) -> BTreeMap<NodeName, ProcessId> {
+    pub(super) fn members(&self) -> BTreeMap<NodeName, ProcessId> {
         let mut members = BTreeMap::new();
         for process in self.processes.iter().filter(|process| process.running()) {
             let key = Key::Node(process.name.clone()).object_name(self.setup.shards);
@@ -288,7 +288,7 @@ impl World {
             let sent = process.requests - before;
             self.figures.steady_rounds += rounds;
             self.figures.steady_requests += sent;
-            let most = each * (rounds + 1) + 2 + records;
+            let most = each * (rounds + 1) + 4 + 2 * records;
             if sent > most {
                 let words = format!(
                     "{} sent {sent} requests in {rounds} settled rounds; {most} are allowed",

@@ -227,7 +227,9 @@ impl Control {
             .filter(|peer| peer.may_live(timing, now))
             .count();
         let nodes = 1 + alive + count;
-        let many = count * 2 > nodes && !self.broken(Mutation::NoMassBrake);
+        // Whoever could not look for a while was most likely not alone: peers that live come back at the same time.
+        let many = count * 2 > nodes || (count > 0 && self.blind);
+        let many = many && !self.broken(Mutation::NoMassBrake);
         for peer in self.peers.map.values_mut().filter(|peer| fresh(peer)) {
             let until = if many {
                 now + timing.interval
@@ -267,7 +269,9 @@ impl Control {
             return;
         };
         let flying = self.flying(|what| *what == What::Tombstone(owner.name.clone())) > 0;
-        if flying || peer.brake.is_none_or(|brake| now < brake) {
+        // Whoever could not look cannot tell who is silent.
+        let blind = self.look.failures > 0 && !self.broken(Mutation::ClaimThoughReadFailed);
+        if flying || blind || peer.brake.is_none_or(|brake| now < brake) {
             return;
         }
         let op = LeaseOp::Tombstone {
@@ -295,6 +299,7 @@ impl Control {
             Outcome::Won(seen) => {
                 let session = seen.record.as_ref().ok().map(|record| record.info.session);
                 self.peers.see(seen, &cluster, now, asked, &mut news);
+                self.peers.ended(&node, self.events);
                 if let Some(session) = session {
                     self.emit(LeaseEvent::Tombstoned { node, session });
                 }
@@ -303,6 +308,7 @@ impl Control {
             // It was read just now: it lives, or somebody else ended it.
             Outcome::Lost(seen) => {
                 self.peers.see(seen, &cluster, now, asked, &mut news);
+                self.peers.ended(&node, self.events);
             }
             Outcome::Unknown(error) => {
                 self.look.at = self.look.at.min(now + self.pace(1));

@@ -104,6 +104,8 @@ impl Control {
         } else {
             self.look.failures = 0;
             self.whole = false;
+            self.blind = now.since(self.sighted) > self.timing.interval * 2;
+            self.sighted = now;
         }
         if matches!(self.phase, Phase::Member) {
             self.assign(now);
@@ -111,29 +113,60 @@ impl Control {
         }
     }
 
-    /// Reads one lease because a peer told something about it; not too often.
-    pub(super) fn read_one(&mut self, shard: u32, now: Moment) {
-        let again = self.timing.interval / 10;
-        let recent = self
-            .reads
-            .get(&shard)
-            .is_some_and(|last| now < *last + again);
-        let many = self.flying(|what| matches!(what, What::Read(_))) >= WINDOW;
-        let member = matches!(self.phase, Phase::Member);
-        if recent
-            || many
-            || !member
-            || shard >= self.options.shards
-            || self.busy.contains_key(&shard)
-        {
+    /// Reads again what a read showed that may have been older than what is known.
+    pub(super) fn read_again(&mut self, now: Moment) {
+        for shard in self.reread.clone() {
+            let recent = self.reads.get(&shard).copied();
+            if self.not_lately(recent, now) && self.read_one(shard) {
+                self.reads.insert(shard, now);
+                self.reread.remove(&shard);
+            }
+        }
+    }
+
+    /// Reads one lease because a peer does not have it; not too often. What this node holds it knows, and to free it must not wait for a
+    /// read.
+    pub(super) fn missed(&mut self, shard: u32, now: Moment) {
+        let recent = self.reads.get(&shard).copied();
+        let held = self.holds.contains_key(&shard);
+        if !held && self.not_lately(recent, now) && self.read_one(shard) {
+            self.reads.insert(shard, now);
+        }
+    }
+
+    /// Reads one lease because a peer freed it for this node; also when calls have looked for the shard a moment ago, which they do all the
+    /// time while it moves.
+    pub(super) fn noticed(&mut self, shard: u32, now: Moment) {
+        let recent = self.notices.get(&shard).copied();
+        if !self.not_lately(recent, now) {
             return;
         }
-        self.reads.insert(shard, now);
+        let reading = self.flying(|what| *what == What::Read(shard)) > 0;
+        if reading {
+            self.unread.insert(shard);
+        }
+        if reading || self.read_one(shard) {
+            self.notices.insert(shard, now);
+        }
+    }
+
+    fn not_lately(&self, last: Option<Moment>, now: Moment) -> bool {
+        last.is_none_or(|last| now >= last + self.timing.interval / 10)
+    }
+
+    /// Says whether it began to.
+    fn read_one(&mut self, shard: u32) -> bool {
+        let many = self.flying(|what| matches!(what, What::Read(_))) >= WINDOW;
+        let member = matches!(self.phase, Phase::Member);
+        if many || !member || shard >= self.options.shards || self.busy.contains_key(&shard) {
+            return false;
+        }
         self.spawn(
             LeaseOp::Read { shard },
             What::Read(shard),
             self.timing.interval,
         );
+        true
     }
 
     pub(super) fn one_read(
@@ -143,6 +176,7 @@ impl Control {
         asked: u64,
         now: Moment,
     ) {
+        let freed = self.unread.remove(&shard);
         let seen = match read {
             Ok(seen) => seen,
             Err(error) => return self.emit(LeaseEvent::ReadFailed { error }),
@@ -161,11 +195,13 @@ impl Control {
                 at_most: None,
                 event: known.event,
             });
+        } else if freed {
+            self.read_one(shard);
         }
     }
 
     /// Takes a lease as a read showed it. A read that began before this node's own last write of the lease ended may be older than
-    /// that: then only a higher counter is believed.
+    /// that, or than what another read showed since: then only a higher counter is believed. What may be news all the same is read again.
     pub(super) fn learn(&mut self, seen: LeaseSeen, asked: u64, now: Moment) {
         let shard = seen.record.shard;
         let Some(known) = self.known.get(shard as usize) else {
@@ -177,12 +213,27 @@ impl Control {
             || self
                 .written
                 .get(&shard)
-                .is_some_and(|written| asked <= *written);
+                .is_some_and(|written| asked <= *written)
+            || known.as_ref().is_some_and(|known| asked <= known.event);
         let newer = known.as_ref().is_some_and(|known| {
             let (old, new) = (&known.seen, &seen);
             !old.vanished() && !new.vanished() && new.record.counter > old.record.counter
         });
         if doubtful && !newer {
+            let older = known.as_ref().is_none_or(|known| {
+                let (old, new) = (&known.seen, &seen);
+                let same = (&old.tag, old.vanished()) == (&new.tag, new.vanished());
+                let counted = !old.vanished() && !new.vanished();
+                let order = |seen: &LeaseSeen| (seen.record.generation, seen.record.counter);
+                same || (counted && order(new) <= order(old))
+            });
+            if !older {
+                self.reread.insert(shard);
+                // It may have changed: whether its owner is silent is counted anew.
+                if let Some(known) = self.known.get_mut(shard as usize).and_then(Option::as_mut) {
+                    known.since = now;
+                }
+            }
             return;
         }
         self.note(seen, now);

@@ -173,6 +173,24 @@ fn an_operator_moves_a_shard_and_it_stays() {
     assert!(cluster.lease(shard).pinned);
 }
 
+/// Calls that wait for a shard make its new owner read the lease again and again; none of these reads may be in the way of the notice.
+#[test]
+fn a_move_under_load_waits_for_no_pace() {
+    for renewal in BOTH {
+        let mut cluster = settled(&["a", "b"], 6, renewal);
+        let shard = *cluster.node("a").serving.keys().next().unwrap();
+        let to = name("b");
+        cluster.command("a", Command::Move { shard, to });
+        let began = cluster.now;
+        while !cluster.node("b").serving.contains_key(&shard) {
+            cluster.event("b", Event::RouteMiss { shard });
+            cluster.run(Duration::from_millis(5));
+            let took = cluster.now.since(began);
+            assert!(took < Duration::from_millis(450), "{renewal:?}: {took:?}");
+        }
+    }
+}
+
 #[test]
 fn commands_that_cannot_be_carried_out_are_refused() {
     let mut cluster = settled(&["a", "b"], 2, Renewal::Session);

@@ -152,11 +152,11 @@ impl Cluster {
     }
 
     pub(crate) fn command(&mut self, node: &str, command: Command) {
-        self.push(
-            &name(node),
-            Duration::ZERO,
-            Due::Control(Event::Command(command)),
-        );
+        self.event(node, Event::Command(command));
+    }
+
+    pub(crate) fn event(&mut self, node: &str, event: Event) {
+        self.push(&name(node), Duration::ZERO, Due::Control(event));
     }
 
     /// A database fails by itself.

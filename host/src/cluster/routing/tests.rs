@@ -16,7 +16,7 @@ use crate::db::ReadView;
 use crate::guest::native::{self, Logic};
 use crate::guest::{GuestError, InstanceContext, Reply};
 use crate::store::Store;
-use crate::transport::{Command, memory};
+use crate::transport::{self, Command, NotOwner, Service, Told, memory};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHARDS: u32 = 4;
@@ -325,6 +325,51 @@ async fn a_planned_move_under_load_fails_no_call() {
     let reply = call(rig.node("b"), 0, "add").await.expect("a reply");
     let count = acknowledged.load(Ordering::Acquire) + 1;
     assert_eq!(reply.payload, count.to_string(), "each ran once");
+    rig.stop().await;
+}
+
+/// Its table of routes shows it only a little later, and calls come at that very time.
+#[tokio::test]
+async fn who_has_just_closed_a_shard_says_at_once_for_whom() {
+    let rig = Rig::start(&["a", "b"], |_| {}).await;
+    let stop = RunnerCommand::Stop {
+        shard: 0,
+        reason: StopReason::Released,
+        successor: Some("b".parse().expect("a name")),
+    };
+    rig.tell("a", stop);
+    rig.until("a", 0, |local| *local == Local::None).await;
+    let node = &rig.node("a").node;
+    let named = |refusal: NotOwner| refusal.owner.map(|owner| owner.node);
+    assert_eq!(named(node.not_owner(0)).as_deref(), Some("b"));
+    let ask = transport::Ask::Place {
+        shard: 0,
+        wait_ms: 30_000,
+    };
+    let asked = node.answer(ask);
+    let told = tokio::time::timeout(Duration::from_secs(10), asked).await;
+    let Told::NotOwner(refusal) = told.expect("it does not wait for the shard to come back") else {
+        panic!("a does not have it any more");
+    };
+    assert_eq!(named(refusal).as_deref(), Some("b"));
+    // A table that knows better wins, and so does the shard once it is back.
+    rig.believe("a", |routes| {
+        let route = routes.shards[0].as_mut().expect("a route");
+        route.owner = "c".parse().expect("a name");
+    });
+    assert_eq!(named(node.not_owner(0)), None, "nobody knows where c is");
+    rig.tell(
+        "a",
+        RunnerCommand::Open {
+            shard: 0,
+            generation: 3,
+            writer_epoch: None,
+            deadline: Moment::NEVER,
+        },
+    );
+    rig.until("a", 0, |local| matches!(local, Local::Open { .. }))
+        .await;
+    assert_eq!(node.slots[0].left_for(), None);
     rig.stop().await;
 }
 

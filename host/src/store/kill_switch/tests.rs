@@ -204,3 +204,34 @@ async fn a_database_with_a_hanging_store_ends() {
         .await
         .expect("the close ends");
 }
+
+#[tokio::test]
+async fn after_the_seal_nothing_reaches_the_store_and_nobody_is_told() {
+    let (store, faults) = switched();
+    let path = Path::from("a");
+    store.put(&path, "x".into()).await.expect("put");
+    store.seal();
+    let before: u64 = OPS.iter().map(|op| faults.calls(*op)).sum();
+    let counted = store.requests();
+    let create = PutMode::Create.into();
+    store
+        .put_opts(&path, "y".into(), create)
+        .await
+        .expect("it seems to work");
+    for read in [
+        store.get(&path).await.map(drop),
+        store.head(&path).await.map(drop),
+    ] {
+        let error = read.expect_err("nothing is there");
+        assert!(
+            matches!(error, object_store::Error::NotFound { .. }),
+            "{error}"
+        );
+    }
+    let after: u64 = OPS.iter().map(|op| faults.calls(*op)).sum();
+    assert_eq!((before, counted), (after, store.requests()));
+    assert!(!store.is_killed());
+    store.kill("lease lost");
+    assert_killed(store.put(&path, "y".into()).await, "put");
+    assert_killed(store.get(&path).await, "get");
+}
