@@ -219,3 +219,48 @@ pub fn done<O: Sent>(
     };
     Some(Done { op, began, ended })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::linear::{Refusal, check};
+    use super::*;
+
+    const TRANSFER: BankOp = BankOp::Transfer(0, 1, 10);
+
+    /// What two accounts show after a transfer between them that overlaps or precedes; the others never change.
+    fn shows(transfer_ended: Option<u64>, began: u64, first: u64, second: u64) -> Result<(), Refusal> {
+        let (first, second) = (BALANCE - first, BALANCE + second);
+        let transfer = Done {
+            op: TRANSFER,
+            began: 1,
+            ended: transfer_ended.map(|at| (at, vec![BALANCE - 10, BALANCE + 10])),
+        };
+        let seen = Done {
+            op: BankOp::Balances,
+            began,
+            ended: Some((began + 1, vec![first, second, BALANCE, BALANCE])),
+        };
+        check::<Bank>(&vec![BALANCE; ACCOUNTS], &vec![transfer, seen])
+    }
+
+    #[test]
+    fn a_transfer_is_seen_whole_or_not_at_all() {
+        for (ended, began, first, second, good) in [
+            (Some(2), 3, 10, 10, true),
+            (Some(9), 3, 10, 10, true),
+            (Some(9), 3, 0, 0, true),
+            (None, 3, 10, 10, true),
+            (None, 3, 0, 0, true),
+            // Lost, torn, made twice.
+            (Some(2), 3, 0, 0, false),
+            (Some(2), 3, 10, 0, false),
+            (Some(9), 3, 0, 10, false),
+            (None, 3, 10, 0, false),
+            (None, 3, 20, 20, false),
+        ] {
+            let verdict = shows(ended, began, first, second);
+            let case = (ended, began, first, second);
+            assert_eq!(verdict.is_ok(), good, "{case:?}: {verdict:?}");
+        }
+    }
+}
