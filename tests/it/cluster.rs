@@ -5,8 +5,12 @@ use std::sync::LazyLock;
 
 use tokio::sync::{Mutex, MutexGuard};
 
+pub mod fleet;
 mod ledger;
 mod linear;
+pub mod load;
+mod processes;
+pub mod proxy;
 mod whole;
 
 /// One cluster at a time: leases are short here, and a machine that runs several of them starves a healthy node past its own.

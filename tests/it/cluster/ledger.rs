@@ -43,8 +43,7 @@ impl Logic for Ledger {
                 let words = numbers(&request.payload);
                 let (from, to) = (words[0] as usize, words[1] as usize);
                 let before = balances(context, &key).await?;
-                let (after, answer) =
-                    Bank::run(&before, &BankOp::Transfer(from, to, words[2]));
+                let (after, answer) = Bank::run(&before, &BankOp::Transfer(from, to, words[2]));
                 let writes = [from, to]
                     .map(|account| Write::put(name(&key, account), after[account].to_string()));
                 db.write(writes.to_vec()).await?;
@@ -66,7 +65,9 @@ async fn balances(context: &InstanceContext, key: &Bytes) -> Result<Vec<u64>, Gu
 }
 
 fn name(key: &Bytes, account: usize) -> Bytes {
-    [key, &b"/"[..], account.to_string().as_bytes()].concat().into()
+    [key, &b"/"[..], account.to_string().as_bytes()]
+        .concat()
+        .into()
 }
 
 fn text(numbers: &[u64]) -> String {

@@ -238,12 +238,22 @@ mod tests {
             &[(Put(1), 1, 6, 0), (Put(2), 2, 5, 0), (Get, 7, 8, 1)],
             &[(Put(1), 1, 6, 0), (Put(2), 2, 5, 0), (Get, 7, 8, 2)],
             // A reader sees it, and so does the next.
-            &[(Put(1), 1, 9, 0), (Get, 2, 3, 0), (Get, 4, 5, 1), (Get, 6, 7, 1)],
+            &[
+                (Put(1), 1, 9, 0),
+                (Get, 2, 3, 0),
+                (Get, 4, 5, 1),
+                (Get, 6, 7, 1),
+            ],
             // Of unknown outcome: at once, late, or never.
             &[(Put(1), 1, 0, 0), (Get, 2, 3, 1)],
             &[(Put(1), 1, 0, 0), (Get, 2, 3, 0), (Get, 4, 5, 1)],
             &[(Put(1), 1, 0, 0), (Get, 2, 3, 0), (Get, 4, 5, 0)],
-            &[(Put(1), 1, 0, 0), (Put(2), 2, 3, 0), (Get, 4, 5, 1), (Get, 6, 7, 1)],
+            &[
+                (Put(1), 1, 0, 0),
+                (Put(2), 2, 3, 0),
+                (Get, 4, 5, 1),
+                (Get, 6, 7, 1),
+            ],
             // Both unknown ones ran, and only then is it so much.
             &[(Add(5), 1, 0, 0), (Add(7), 2, 0, 0), (Add(1), 3, 4, 13)],
             // Long after its caller gave up.
@@ -266,7 +276,12 @@ mod tests {
             &[(Put(1), 1, 9, 0), (Get, 2, 3, 1), (Get, 4, 5, 0)],
             &[(Put(1), 1, 0, 0), (Get, 2, 3, 1), (Get, 4, 5, 0)],
             // It runs once at most.
-            &[(Put(1), 1, 0, 0), (Get, 2, 3, 1), (Put(2), 4, 5, 0), (Get, 6, 7, 1)],
+            &[
+                (Put(1), 1, 0, 0),
+                (Get, 2, 3, 1),
+                (Put(2), 4, 5, 0),
+                (Get, 6, 7, 1),
+            ],
             &[(Add(5), 1, 0, 0), (Add(1), 2, 3, 11)],
             // Made twice, and lost.
             &[(Add(1), 1, 2, 1), (Add(1), 3, 4, 3)],

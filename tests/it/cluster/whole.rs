@@ -16,7 +16,9 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinHandle;
 
-use super::ledger::{self, ACCOUNTS, BALANCE, Bank, BankOp, Order, Register, RegisterOp, Sent, done};
+use super::ledger::{
+    self, ACCOUNTS, BALANCE, Bank, BankOp, Order, Register, RegisterOp, Sent, done,
+};
 use super::linear::{Done, History, Model, check};
 use super::{alone, seed};
 use crate::support::process::{DEADLINE, until};
@@ -289,7 +291,9 @@ impl World {
                 let huge = "[".repeat(1_000_000);
                 self.ring.put("leases/001.json", Some(&huge)).await;
                 self.ring.put("leases/002.json", None).await;
-                self.ring.put("leases/003.json", Some("{\"version\":9}")).await;
+                self.ring
+                    .put("leases/003.json", Some("{\"version\":9}"))
+                    .await;
                 let node = format!("nodes/{name}.json");
                 let body = self.random.random_bool(0.5).then_some("garbage");
                 self.ring.put(&node, body).await;
@@ -373,7 +377,10 @@ impl World {
             let via = &member.cluster;
             for key in 0..REGISTERS {
                 let call = self.shared.call(via, &register(key), RegisterOp::Get).await;
-                seen.registers.entry(key).or_default().push(call.expect("it runs"));
+                seen.registers
+                    .entry(key)
+                    .or_default()
+                    .push(call.expect("it runs"));
             }
             for key in 0..BANKS {
                 let call = self.shared.call(via, &bank(key), BankOp::Balances).await;
