@@ -15,6 +15,7 @@ use crate::support::process::until;
 use crate::support::ring::{Member, Ring, TTL, moved, owner, settled};
 use crate::support::store::within;
 
+mod hostile;
 mod outages;
 
 const LAYOUTS: [Layout; 2] = [Layout::Session, Layout::Shard];

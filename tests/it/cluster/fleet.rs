@@ -1,7 +1,7 @@
 //! Three processes of one cluster under load, and what must hold whatever is done to them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,12 @@ use quarry::client::Client;
 use serde_json::Value;
 
 use super::load::{Load, Work};
-use crate::support::process::{DEADLINE, Node, Setup, Signal};
+use crate::support::process::{DEADLINE, Node, Setup, Signal, until};
 
 pub const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 pub const SHARDS: u32 = 6;
 /// How many of them are each node's.
 pub const SHARE: usize = SHARDS as usize / NAMES.len();
-pub const TTL: Duration = Duration::from_secs(3);
 /// Until a shard whose owner died is somebody's again: its lease runs out, somebody looks, and opens it. A test machine that builds and runs
 /// other things may take its time for that.
 pub const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(3 + 1 + 12);
@@ -32,31 +31,65 @@ pub struct Fleet {
 
 /// The nodes that clients use.
 #[derive(Clone)]
-pub struct Doors {
-    open: Arc<Mutex<Vec<Option<Client>>>>,
+pub struct Doors(Arc<Inner>);
+
+struct Inner {
+    open: Mutex<Vec<Option<Client>>>,
+    /// Calls through each that are in progress.
+    in_use: Vec<AtomicUsize>,
     /// Whether a call may fail now.
-    lenient: Arc<AtomicBool>,
+    lenient: AtomicBool,
+}
+
+/// A node that a client is using.
+pub struct Door {
+    pub client: Client,
+    node: usize,
+    doors: Doors,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.doors.0.in_use[self.node].fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Doors {
+    fn new(nodes: usize) -> Self {
+        Self(Arc::new(Inner {
+            open: Mutex::new(vec![None; nodes]),
+            in_use: (0..nodes).map(|_| AtomicUsize::new(0)).collect(),
+            lenient: AtomicBool::new(false),
+        }))
+    }
+
     fn set(&self, node: usize, client: Option<Client>) {
         self.lock()[node] = client;
     }
 
     /// The node of this number, or the next one that is there.
-    pub fn door(&self, first: usize) -> Client {
-        let doors = self.lock();
-        let mut from_first = doors.iter().cycle().skip(first).take(doors.len());
-        let found = from_first.find_map(Clone::clone);
-        found.expect("a node")
+    pub fn door(&self, first: usize) -> Door {
+        let open = self.lock();
+        let nodes = (0..open.len()).map(|node| (first + node) % open.len());
+        let found = nodes
+            .filter_map(|node| Some((node, open[node].clone()?)))
+            .next();
+        let (node, client) = found.expect("a node");
+        // Under the lock: once a door is shut, nobody comes who is not counted.
+        self.0.in_use[node].fetch_add(1, Ordering::SeqCst);
+        Door {
+            client,
+            node,
+            doors: self.clone(),
+        }
     }
 
     pub fn lenient(&self) -> bool {
-        self.lenient.load(Ordering::SeqCst)
+        self.0.lenient.load(Ordering::SeqCst)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<Client>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,10 +112,7 @@ impl Fleet {
     pub async fn start(setups: Vec<Setup>) -> Self {
         let mut fleet = Self {
             nodes: setups.iter().map(|_| None).collect(),
-            doors: Doors {
-                open: Arc::new(Mutex::new(vec![None; setups.len()])),
-                lenient: Arc::new(AtomicBool::new(false)),
-            },
+            doors: Doors::new(setups.len()),
             setups,
         };
         for node in 0..fleet.setups.len() {
@@ -109,9 +139,14 @@ impl Fleet {
         self.doors.set(node, None);
     }
 
-    /// A clean stop: new calls go elsewhere first.
+    /// A clean stop, as behind a load balancer: calls through this node go elsewhere first, since a node that stops closes connections
+    /// on which nothing happens, and HTTP cannot tell that from a request that crosses with it. What others forward to it goes on.
     pub async fn stop(&mut self, node: usize) {
         self.doors.set(node, None);
+        until("its clients have gone elsewhere", || {
+            (self.doors.0.in_use[node].load(Ordering::SeqCst) == 0).then_some(())
+        })
+        .await;
         self.nodes[node].take().expect("it runs").stop().await;
     }
 
@@ -121,7 +156,7 @@ impl Fleet {
 
     /// Whether calls may fail from now on.
     pub fn lenient(&self, lenient: bool) {
-        self.doors.lenient.store(lenient, Ordering::SeqCst);
+        self.doors.0.lenient.store(lenient, Ordering::SeqCst);
     }
 
     /// Waits until these nodes have all shards, says how long that took, and who has them.
@@ -150,7 +185,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until all nodes have all shards in fair shares, twice in a row with nothing moved.
+    /// Waits until all nodes have all shards in fair shares.
     pub async fn settled(&self) -> Owners {
         let all: Vec<_> = (0..self.nodes.len())
             .filter(|node| self.nodes[*node].is_some())
@@ -171,6 +206,26 @@ impl Fleet {
             assert!(began.elapsed() < DEADLINE, "shares stay unfair: {owners:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Waits until no node serves any shard.
+    pub async fn fenced(&self) {
+        let began = Instant::now();
+        for node in self.nodes.iter().flatten() {
+            loop {
+                let status = node.client.status().await.expect("a status");
+                let shards = status["shards"].as_object().expect("shards");
+                if shards.values().all(|shard| shard["status"] != "running") {
+                    break;
+                }
+                assert!(
+                    began.elapsed() < DEADLINE,
+                    "shards run on without a store: {status:#}"
+                );
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        eprintln!("no shard runs after {:.1?}", began.elapsed());
     }
 
     /// Ends the load, checks what it left behind through every node, and stops all.
