@@ -125,8 +125,8 @@ async fn rolling<W: Work>(fleet: &mut Fleet, load: &Load<W>) {
     load.quiet().await;
     fleet.lenient(false);
     let mut owners = fleet.settled().await;
-    for node in 0..3 {
-        eprintln!("{} is restarted", NAMES[node]);
+    for (node, name) in NAMES.iter().enumerate() {
+        eprintln!("{name} is restarted");
         fleet.stop(node).await;
         let others: Vec<_> = (0..3).filter(|other| *other != node).collect();
         let without = fleet.owned_by(&others, Duration::from_secs(30)).await;
