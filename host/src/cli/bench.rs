@@ -111,7 +111,7 @@ async fn several(
 async fn load(component: PathBuf, config: Config) -> Result<Arc<dyn Module>, String> {
     let guests = running::engine(&config).map_err(|error| error.to_string())?;
     let module = running::load(&guests, &config, &component, 1).await;
-    Ok(module.map_err(|error| error.to_string())?)
+    module.map_err(|error| error.to_string())
 }
 
 fn options(args: &Bench, scratch: &Path) -> Result<Options, Error> {

@@ -125,7 +125,7 @@ async fn rolling<W: Work>(fleet: &mut Fleet, load: &Load<W>) {
     load.quiet().await;
     fleet.lenient(false);
     let mut owners = fleet.settled().await;
-    for (node, name) in NAMES.into_iter().enumerate() {
+    for (node, name) in NAMES.iter().enumerate() {
         eprintln!("{name} is restarted");
         fleet.stop(node).await;
         let others: Vec<_> = (0..3).filter(|other| *other != node).collect();

@@ -57,6 +57,9 @@ impl World {
             for process in &mut self.processes {
                 set(&mut process.way, what, true);
             }
+            if what == Misfortune::Outage {
+                self.facts.outage_began = self.queue.now();
+            }
             self.broken += 1;
             return self.queue.after(long, Event::Heal(what, usize::MAX));
         }
@@ -286,7 +289,10 @@ impl World {
             for process in &mut self.processes {
                 set(&mut process.way, what, false);
             }
-            if what == Misfortune::Outage {
+            // Only one that was long enough to blind everybody counts.
+            if what == Misfortune::Outage
+                && self.queue.now() - self.facts.outage_began > self.setup.ttl
+            {
                 self.facts.outage_ended = Some(self.queue.now());
             }
             return;

@@ -42,6 +42,8 @@ impl Control {
             Some(session) if session != owner.session => ended(peer.asked),
             _ if peer.is_over() => Fate::Over,
             _ if now < peer.expires(self.timing) => Fate::Lives,
+            // A record that is missing may have been missing before this session began: only the lease tells how long it has been there.
+            None if now < known.since + self.timing.ttl => Fate::Lives,
             _ => Fate::Expired(owner.clone()),
         }
     }

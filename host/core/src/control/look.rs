@@ -71,6 +71,10 @@ impl Control {
             .collect();
         let cluster = self.options.cluster.clone();
         let (changed, news) = self.peers.observe(peers, &cluster, now, asked);
+        if now.since(self.sighted) > self.timing.interval * 2 {
+            // A record that is missing looks as it did before, though it may have come and gone while nobody looked.
+            self.peers.doubt(now);
+        }
         self.news_of_peers(news);
         self.nodes_asked = asked;
         self.routes_changed = true;

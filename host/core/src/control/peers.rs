@@ -180,6 +180,14 @@ impl Peers {
         changed
     }
 
+    /// Starts counting anew for those that no tag tells apart from what they were.
+    pub(super) fn doubt(&mut self, now: Moment) {
+        for peer in self.map.values_mut().filter(|peer| peer.record.is_none()) {
+            peer.since = now;
+            peer.brake = None;
+        }
+    }
+
     /// An attempt to end a node's session ended at this event: a listing from before shows less than is known.
     pub(super) fn ended(&mut self, name: &NodeName, event: u64) {
         if let Some(peer) = self.map.get_mut(name) {
