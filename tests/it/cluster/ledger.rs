@@ -228,7 +228,12 @@ mod tests {
     const TRANSFER: BankOp = BankOp::Transfer(0, 1, 10);
 
     /// What two accounts show after a transfer between them that overlaps or precedes; the others never change.
-    fn shows(transfer_ended: Option<u64>, began: u64, first: u64, second: u64) -> Result<(), Refusal> {
+    fn shows(
+        transfer_ended: Option<u64>,
+        began: u64,
+        first: u64,
+        second: u64,
+    ) -> Result<(), Refusal> {
         let (first, second) = (BALANCE - first, BALANCE + second);
         let transfer = Done {
             op: TRANSFER,
