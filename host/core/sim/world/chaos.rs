@@ -158,6 +158,14 @@ impl World {
             }
             _ => return false,
         };
+        // A record that is gone, back, and gone again between two looks was gone all the time, for all that anybody can tell.
+        if let Key::Node(name) = &key {
+            let now = self.queue.now();
+            let last = self.facts.spoiled_nodes.insert(name.clone(), now);
+            if last.is_some_and(|last| now < last + 3 * self.setup.ttl) {
+                return true;
+            }
+        }
         self.trace(|| format!("an operator spoils {key:?}: {what:?}"));
         let object = key.object_name(self.setup.shards);
         let now = self.queue.now();
