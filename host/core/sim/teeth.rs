@@ -18,8 +18,8 @@ pub struct Tooth {
 
 /// All rules that can be broken. The seeds are several times what it took.
 pub const TEETH: &[Tooth] = &[
-    tooth(Mutation::NoNonce, Climate::Usual, &["S4"], 60),
-    tooth(Mutation::NoCounter, Climate::Usual, &["S4"], 60),
+    tooth(Mutation::NoNonce, Climate::Usual, &["S4", "S13"], 60),
+    tooth(Mutation::NoCounter, Climate::Usual, &["S4", "S13"], 60),
     tooth(Mutation::DeadlineFromReply, Climate::Usual, &["S4"], 10),
     tooth(Mutation::NoMargin, Climate::Usual, &["S4"], 10),
     tooth(Mutation::FreeBeforeClose, Climate::Usual, &["S7"], 10),
@@ -65,7 +65,12 @@ pub const TEETH: &[Tooth] = &[
         400,
     ),
     tooth(Mutation::ClaimThoughReadFailed, Climate::Usual, &["L8"], 60),
-    tooth(Mutation::NoSuccessor, Climate::Usual, &["L1"], 100),
+    tooth(
+        Mutation::NoSuccessor,
+        Climate::Usual,
+        &["L1", "P3", "move"],
+        100,
+    ),
     tooth(
         Mutation::IgnoreSuccessor,
         Climate::Usual,
