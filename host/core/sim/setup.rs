@@ -257,10 +257,12 @@ pub enum Probe {
     SpoilLease,
     /// The record of a node is deleted or spoiled.
     SpoilNode,
+    /// A node can write but not read, and so takes nothing, while another one crashes.
+    Blind,
 }
 
 impl Probe {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Crash,
         Self::Restart,
         Self::Leave,
@@ -271,6 +273,7 @@ impl Probe {
         Self::Pause,
         Self::SpoilLease,
         Self::SpoilNode,
+        Self::Blind,
     ];
 }
 
@@ -370,10 +373,13 @@ impl Setup {
                 chaos.moved += 10.0;
             }
             Climate::LostRecords => {
-                chaos.delete_node += 20.0;
+                self.shards = self.shards.min(4);
+                self.nodes = self.nodes.clamp(2, 4);
+                self.layout = LayoutName::Session;
+                chaos.delete_node += 40.0;
                 chaos.cut_store += 20.0;
-                chaos.stall_loop += 10.0;
-                chaos.gap = ttl;
+                chaos.pause += 20.0;
+                chaos.gap = ttl / 3;
                 chaos.together = true;
             }
         }

@@ -18,8 +18,8 @@ pub struct Tooth {
 
 /// All rules that can be broken. The seeds are several times what it took.
 pub const TEETH: &[Tooth] = &[
-    tooth(Mutation::NoNonce, Climate::Usual, &["S4"], 60),
-    tooth(Mutation::NoCounter, Climate::Usual, &["S4"], 60),
+    tooth(Mutation::NoNonce, Climate::Usual, &["S4", "S13"], 60),
+    tooth(Mutation::NoCounter, Climate::Usual, &["S4", "S13"], 60),
     tooth(Mutation::DeadlineFromReply, Climate::Usual, &["S4"], 10),
     tooth(Mutation::NoMargin, Climate::Usual, &["S4"], 10),
     tooth(Mutation::FreeBeforeClose, Climate::Usual, &["S7"], 10),
@@ -65,7 +65,12 @@ pub const TEETH: &[Tooth] = &[
         400,
     ),
     tooth(Mutation::ClaimThoughReadFailed, Climate::Usual, &["L8"], 60),
-    tooth(Mutation::NoSuccessor, Climate::Usual, &["L1"], 100),
+    tooth(
+        Mutation::NoSuccessor,
+        Climate::Usual,
+        &["L1", "P3", "move"],
+        100,
+    ),
     tooth(
         Mutation::IgnoreSuccessor,
         Climate::Usual,
@@ -83,7 +88,12 @@ pub const TEETH: &[Tooth] = &[
         60,
     ),
     tooth(Mutation::SetupOverLive, Climate::Usual, &["S4"], 100),
-    tooth(Mutation::DrainingClaims, Climate::Usual, &["L5"], 100),
+    tooth(
+        Mutation::DrainingClaims,
+        Climate::Usual,
+        &["L5", "E2", "E3"],
+        100,
+    ),
     tooth(Mutation::ReclaimReleased, Climate::Usual, &["L2"], 30),
     tooth(Mutation::NoSelfFence, Climate::Usual, &["L7"], 60),
     tooth(Mutation::CloseWithoutFence, Climate::Usual, &["S3"], 60),
@@ -97,15 +107,15 @@ pub const TEETH: &[Tooth] = &[
     ),
     tooth(
         Mutation::ClaimVanishedAtOnce,
-        Climate::LostRecords,
-        &["S4"],
-        400,
+        Climate::Usual,
+        &["S4", "L1", "E2", "E3"],
+        100,
     ),
     tooth(
         Mutation::RepairLate,
         Climate::LostRecords,
         &["S4", "S13"],
-        3000,
+        600,
     ),
     tooth(Mutation::IgnoreStray, Climate::LateWrites, &["L2"], 60),
     tooth(Mutation::CapIsHard, Climate::Usual, &["L1", "L2"], 400),

@@ -38,6 +38,8 @@ pub struct Calls {
     pub refused: Vec<(u32, u64)>,
     /// Calls that did not succeed, for the probes that forbid that: the last call and why.
     pub failed: u64,
+    /// Calls that began earlier are blamed on what went before.
+    pub counted_from: Time,
     pub last_failure: String,
 }
 
@@ -72,6 +74,7 @@ impl Calls {
             histories: vec![Vec::new(); shards],
             refused: Vec::new(),
             failed: 0,
+            counted_from: 0,
             last_failure: String::new(),
         }
     }

@@ -25,6 +25,8 @@ pub struct Facts {
     replaced: BTreeMap<Key, Vec<(Tag, Time)>>,
     /// When the last outage of the whole store ended.
     pub outage_ended: Option<Time>,
+    /// When somebody last deleted or spoiled the record of a node.
+    pub spoiled_nodes: BTreeMap<NodeName, Time>,
     /// When the last one began.
     pub outage_began: Time,
 }
@@ -61,6 +63,7 @@ impl Facts {
             sessions: BTreeMap::new(),
             replaced: BTreeMap::new(),
             outage_ended: None,
+            spoiled_nodes: BTreeMap::new(),
             outage_began: 0,
         }
     }

@@ -26,7 +26,7 @@ const LOOK: Time = 100 * MILLI;
 pub struct Quiet {
     looking: bool,
     /// Since when each shard has had no open gate, and the longest such time.
-    dark: BTreeMap<u32, Time>,
+    pub(super) dark: BTreeMap<u32, Time>,
     longest: Option<(Time, u32)>,
 }
 
@@ -39,6 +39,8 @@ impl World {
         // What hangs in the air comes down first; callers of the bad times have given up.
         let end = self.aftermath.max(self.queue.now() + 35 * SECOND);
         self.advance(end);
+        // What was put off during a pause may have been the wish to leave.
+        self.keep_somebody();
         let bound = 3 * self.setup.ttl
             + 8 * self.setup.interval
             + self.setup.databases.open_timeout
@@ -94,6 +96,11 @@ impl World {
                     .after(SECOND, Event::Command(process, Command::Uncordon));
             }
         }
+        self.keep_somebody();
+    }
+
+    /// Starts a node when none is left, or none that stays.
+    fn keep_somebody(&mut self) {
         let stays = self
             .processes
             .iter()
@@ -311,6 +318,7 @@ impl World {
     }
 
     fn look_on(&mut self) {
+        self.calls.counted_from = self.queue.now();
         self.quiet = Quiet {
             looking: true,
             ..Quiet::default()

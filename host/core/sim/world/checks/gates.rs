@@ -242,7 +242,7 @@ impl World {
     pub fn check_revival(&mut self, process: ProcessId, shard: u32) {
         let now = self.local(process);
         let site = self.processes[process].sites.get(&shard);
-        if site.is_some_and(|site| site.killed || now >= site.deadline) {
+        if site.is_some_and(|site| now >= site.deadline) {
             self.fail(
                 "S3",
                 format!(

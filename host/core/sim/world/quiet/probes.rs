@@ -144,7 +144,7 @@ impl World {
         };
         let crash =
             drifting(self.setup.ttl + self.setup.interval + reading) + 6 * request + opens + SECOND;
-        let planned = drifting(self.setup.interval) + 8 * request + 2 * opens + SECOND;
+        let planned = drifting(2 * self.setup.interval) + 8 * request + 2 * opens + SECOND;
         let rest = || {
             loads
                 .iter()
@@ -209,8 +209,8 @@ impl World {
                     gap: 0,
                     settled: self.setup.interval,
                     moves: 0,
-                    // Where routes end with single leases, one may end before the store is back.
-                    calls: self.setup.layout == LayoutName::Session,
+                    // A route may end before the store is back.
+                    calls: false,
                 }
             }
             Probe::Pause => {
@@ -229,14 +229,48 @@ impl World {
                 }
             }
             Probe::SpoilLease => {
+                // Where one page of a listing does not hold all, every sixtieth round shows it.
+                let rounds = if self.store.len() > 900 { 64 } else { 2 };
                 let how = *self
                     .chance
                     .pick(&[Misfortune::DeleteLease, Misfortune::CorruptLease]);
                 self.befall(how, 0);
                 Bounds {
                     gap: crash,
-                    settled: crash + 2 * self.setup.interval,
+                    settled: crash + rounds * self.setup.interval,
                     moves: 1,
+                    calls: false,
+                }
+            }
+            Probe::Blind => {
+                let bound = crash + 6 * self.setup.interval;
+                let other = loads.keys().copied().find(|id| *id != victim);
+                if let Some(other) = other.filter(|_| loads.len() > 2) {
+                    self.processes[victim].way.blind = true;
+                    self.kill(other, Life::Killed);
+                    self.advance(self.queue.now() + bound);
+                    self.processes[victim].way.blind = false;
+                    // The others give it its share again and again, and take it back after their patience: only a shard that nobody took
+                    // for most of the time counts.
+                    let now = self.queue.now();
+                    let dark = self
+                        .quiet
+                        .dark
+                        .iter()
+                        .map(|(shard, since)| (now - since, *shard))
+                        .max();
+                    if let Some((gap, shard)) = dark.filter(|(gap, _)| *gap > bound * 3 / 4) {
+                        let gap = Duration::from_nanos(gap);
+                        self.fail(
+                            "L1",
+                            format!("shard {shard} has not been served for {gap:?}, because {} takes nothing", shown(victim)),
+                        );
+                    }
+                }
+                Bounds {
+                    gap: bound,
+                    settled: 2 * crash + planned + 4 * self.setup.interval,
+                    moves: 20 * shards,
                     calls: false,
                 }
             }
@@ -269,7 +303,7 @@ impl World {
                 all.push(0);
                 Bounds {
                     gap: planned,
-                    settled: planned + 4 * self.setup.interval + opens * 2,
+                    settled: planned + 4 * self.setup.interval + 2 * self.setup.ttl + opens * 2,
                     moves: surplus(all, 0),
                     calls: true,
                 }
