@@ -135,7 +135,7 @@ where
                 ] {
                     let ring = ring(shards).layout(layout);
                     progress(&format!("  {} layout, {shards} shards", ring.layout_name()));
-                    idle::measure(&ring, rounds(60, 15), &mut found).await?;
+                    idle::measure(&ring, rounds(60, 20), &mut found).await?;
                 }
             }
         }

@@ -87,6 +87,8 @@ fn good_lines_parse() {
         "config --describe",
         "doctor --store memory:",
         "bench --quick --only call --seconds 1 --json",
+        "bench cluster",
+        "bench cluster --quick --native --latency 5ms --only move --only idle --json",
     ] {
         parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
@@ -120,6 +122,9 @@ fn bad_lines_are_refused() {
         ("dev . --nodes 0", "1..=16"),
         ("dev . --nodes 3 --store file:///d", "cannot be used with"),
         ("bench --seconds 0", "1..=3600"),
+        ("bench cluster --only nothing", "failover"),
+        ("bench cluster --latency fast", "latency"),
+        ("bench --quick cluster", "cannot be used with"),
         ("new a --lang cobol", "rust"),
     ] {
         let error = parse(line).expect_err(line).to_string();

@@ -11,6 +11,7 @@ const NODES: usize = 3;
 /// What opening began is over by then.
 const CALM: Duration = Duration::from_secs(10);
 
+/// `seconds` is a multiple of the time between two polls of a database (10), so that none is counted by half.
 pub(super) async fn measure(
     ring: &Ring,
     seconds: u32,

@@ -131,7 +131,7 @@ impl Ring {
             let counted = FaultStore::new(objects, 0);
             counted
                 .faults()
-                .add(Rule::new(Fault::Nothing).path("_quarry/"));
+                .add(Rule::new(Fault::Nothing).path("_quarry"));
             let leases = counted.faults();
             let slow = FaultStore::new(Arc::new(counted), 0);
             hands = Some((slow.faults(), leases));
