@@ -1,7 +1,7 @@
 //! Three processes of one cluster under load, and what must hold whatever is done to them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use quarry::client::Client;
 use serde_json::Value;
 
 use super::load::{Load, Work};
-use crate::support::process::{DEADLINE, Node, Setup, Signal};
+use crate::support::process::{DEADLINE, Node, Setup, Signal, until};
 
 pub const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 pub const SHARDS: u32 = 6;
@@ -35,14 +35,30 @@ pub struct Doors(Arc<Inner>);
 
 struct Inner {
     open: Mutex<Vec<Option<Client>>>,
+    /// Calls through each that are in progress.
+    in_use: Vec<AtomicUsize>,
     /// Whether a call may fail now.
     lenient: AtomicBool,
+}
+
+/// A node that a client is using.
+pub struct Door {
+    pub client: Client,
+    node: usize,
+    doors: Doors,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.doors.0.in_use[self.node].fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Doors {
     fn new(nodes: usize) -> Self {
         Self(Arc::new(Inner {
             open: Mutex::new(vec![None; nodes]),
+            in_use: (0..nodes).map(|_| AtomicUsize::new(0)).collect(),
             lenient: AtomicBool::new(false),
         }))
     }
@@ -52,10 +68,20 @@ impl Doors {
     }
 
     /// The node of this number, or the next one that is there.
-    pub fn door(&self, first: usize) -> Client {
+    pub fn door(&self, first: usize) -> Door {
         let open = self.lock();
-        let mut nodes = (0..open.len()).map(|node| (first + node) % open.len());
-        nodes.find_map(|node| open[node].clone()).expect("a node")
+        let nodes = (0..open.len()).map(|node| (first + node) % open.len());
+        let found = nodes
+            .filter_map(|node| Some((node, open[node].clone()?)))
+            .next();
+        let (node, client) = found.expect("a node");
+        // Under the lock: once a door is shut, nobody comes who is not counted.
+        self.0.in_use[node].fetch_add(1, Ordering::SeqCst);
+        Door {
+            client,
+            node,
+            doors: self.clone(),
+        }
     }
 
     pub fn lenient(&self) -> bool {
@@ -113,10 +139,15 @@ impl Fleet {
         self.doors.set(node, None);
     }
 
-    /// A clean stop under its clients' hands: what they have in progress there finishes, and they come back to another node.
+    /// A clean stop, as behind a load balancer: calls through this node go elsewhere first, since a node that stops closes connections
+    /// on which nothing happens, and HTTP cannot tell that from a request that crosses with it. What others forward to it goes on.
     pub async fn stop(&mut self, node: usize) {
-        self.nodes[node].take().expect("it runs").stop().await;
         self.doors.set(node, None);
+        until("its clients have gone elsewhere", || {
+            (self.doors.0.in_use[node].load(Ordering::SeqCst) == 0).then_some(())
+        })
+        .await;
+        self.nodes[node].take().expect("it runs").stop().await;
     }
 
     pub fn signal(&self, node: usize, signal: Signal) {

@@ -43,13 +43,14 @@ impl<W: Work> Load<W> {
         let rounds: Arc<Vec<_>> = Arc::new((0..clients).map(|_| AtomicU64::new(0)).collect());
         let mut tasks = Vec::new();
         for number in 0..clients {
-            let mut work = W::prepare(number, &doors.door(number)).await;
+            let mut work = W::prepare(number, &doors.door(number).client).await;
             let (doors, over, rounds) = (doors.clone(), over.clone(), rounds.clone());
             let mut random = StdRng::seed_from_u64(seed.wrapping_add(number as u64));
             tasks.push(tokio::spawn(async move {
                 while !over.load(Ordering::SeqCst) {
                     let door = doors.door(number);
-                    let failed = work.round(&door, &mut random).await.err();
+                    let failed = work.round(&door.client, &mut random).await.err();
+                    drop(door);
                     match failed {
                         None => drop(rounds[number].fetch_add(1, Ordering::SeqCst)),
                         // Nothing was sent to a node that is gone: that is what the next door is for.
