@@ -397,7 +397,15 @@ async fn serve(
     let service = service_fn(move |request: ::http::Request<Incoming>| {
         let (own, busy) = (own.clone(), own.1.request());
         async move {
-            let response = route::answer(&own.0, request).await;
+            let one = request.version() < ::http::Version::HTTP_2;
+            let mut response = route::answer(&own.0, request).await;
+            if one && own.0.stopping.load(Ordering::Acquire) {
+                // Whoever keeps a connection comes back on another, instead of sending into the end of this one.
+                let close = HeaderValue::from_static("close");
+                response
+                    .headers_mut()
+                    .insert(::http::header::CONNECTION, close);
+            }
             busy.answered(response.body().size_hint().lower());
             Ok::<_, Infallible>(response)
         }

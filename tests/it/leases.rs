@@ -12,9 +12,10 @@ use quarry_core::control::{Command, CommandError};
 
 use crate::support::native;
 use crate::support::process::until;
-use crate::support::ring::{Member, Ring, moved, owner, settled};
+use crate::support::ring::{Member, Ring, TTL, moved, owner, settled};
 use crate::support::store::within;
 
+mod hostile;
 mod outages;
 
 const LAYOUTS: [Layout; 2] = [Layout::Session, Layout::Shard];
@@ -36,6 +37,8 @@ async fn nodes_join_and_leave_with_the_fewest_moves_and_nothing_is_lost() {
         let start = async |name| {
             let mut config = ring.config(name);
             config.lease.layout = layout;
+            // Moves are counted, so a machine that is busy for a moment must cost nobody a lease.
+            config.lease.ttl = TTL * 3;
             ring.start_with(config).await.expect("a node")
         };
         let a = start("a").await;
@@ -64,7 +67,20 @@ async fn nodes_join_and_leave_with_the_fewest_moves_and_nothing_is_lost() {
                 .expect("a report");
             assert!(report.generation > 0, "{report:?}");
         }
-        // Who leaves hands its shards over; nobody waits for a lease to expire.
+        // Who leaves hands its shards over, to whom it is fair as far as it knows; nobody waits for a lease to expire.
+        let knows = || {
+            let routes = b.cluster.leases().routes();
+            let owner = |shard: u32| {
+                routes.shards[shard as usize]
+                    .as_ref()
+                    .map(|route| route.owner.to_string())
+            };
+            three
+                .iter()
+                .all(|(shard, name)| owner(*shard).as_ref() == Some(name))
+                .then_some(())
+        };
+        until("it has seen who has what", knows).await;
         let held = b.serves();
         b.cluster.stop().await;
         for shard in &held {
@@ -240,15 +256,19 @@ async fn an_operator_moves_shards_and_empties_nodes() {
     })
     .await;
     assert_eq!(read(&[&b], shard).await, "moved");
-    let refused = leases
-        .command(Command::Move { shard, to: to("b") })
-        .await
-        .expect_err("not its own");
-    // By whom it is, it may not have heard yet.
-    assert!(
-        refused.to_string().contains("is not held by this node"),
-        "{refused}"
-    );
+    // It knows who has it once it has looked.
+    within(async {
+        loop {
+            let again = leases.command(Command::Move { shard, to: to("b") });
+            let refused = again.await.expect_err("not its own").to_string();
+            if refused.contains("by b") {
+                break;
+            }
+            assert!(refused.contains("not held by this node"), "{refused}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     let held = a.serves()[0];
     let refused = leases
         .command(Command::Move {

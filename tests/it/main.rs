@@ -1,6 +1,7 @@
 //! Tests through the doors that users use, in one binary.
 
 mod cli;
+mod cluster;
 mod crash;
 mod dependencies;
 mod durability;

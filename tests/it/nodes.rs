@@ -8,7 +8,9 @@ use quarry::call::Target;
 use quarry::client;
 use serde_json::Value;
 
-use crate::support::process::{Node, Process, Setup, Signal, call, folder, guest, quarry, run};
+use crate::support::process::{
+    DEADLINE, Node, Process, Setup, Signal, call, folder, guest, quarry, run,
+};
 
 const SHARDS: u32 = 6;
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
@@ -289,6 +291,8 @@ async fn a_node_that_is_stopped_for_a_while_keeps_nobody_and_is_told_so() {
             shards.push(shard);
         }
     }
+    // So that there is a connection: on a new one it would be known that nothing was sent.
+    increment(&nodes[0], shards[0]).await.expect("a reply");
     nodes[2].process.signal(Signal::Stop);
     let begun = std::time::Instant::now();
     let stalled = increment(&nodes[0], shards[0]).await;
@@ -306,8 +310,14 @@ async fn a_node_that_is_stopped_for_a_while_keeps_nobody_and_is_told_so() {
         status.code == Some(1) || status.code == Some(0),
         "{status:?}"
     );
-    // Others take over.
-    let reply = increment(&nodes[1], shards[0]).await.expect("a reply");
+    // Others take over. Where the lease was seen a little later, a call may still have been sent.
+    let reply = loop {
+        match increment(&nodes[1], shards[0]).await {
+            Ok(reply) => break reply,
+            Err(error) => assert_eq!(error.code(), "outcome-unknown", "{error}"),
+        }
+        assert!(begun.elapsed() < 2 * DEADLINE, "{:?}", begun.elapsed());
+    };
     assert_ne!(reply.header("quarry-node"), Some("n3"));
     // Back again, it answers for nothing that it has lost, and forwards like any other.
     nodes[2].process.signal(Signal::Continue);
@@ -471,7 +481,9 @@ async fn dev_runs_several_nodes_swaps_all_of_them_and_goes_on_when_one_is_killed
     // Another component: every node runs it, and no shard moved for that.
     std::fs::copy(guest("kv"), at("source.wasm")).expect("copied");
     let reloaded = event("reloaded").await;
-    assert_eq!(reloaded["shards"], 4, "{reloaded}");
+    // One that moves at that moment is opened with the new one.
+    let shards = reloaded["shards"].as_u64().expect("a number");
+    assert!((1..=4).contains(&shards), "{reloaded}");
     for node in 0..3 {
         call(&client(node), "put", "b", "v").await.expect("a reply");
     }

@@ -13,6 +13,7 @@ use crate::support::lines::Lines;
 use crate::support::process::{DEADLINE, Process, Setup, Signal, folder, quarry, skipped, until};
 use crate::support::store::s3_options;
 
+mod cluster;
 mod leases;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.ci/s3-server");

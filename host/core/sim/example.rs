@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use quarry_core::rules::Mutation;
+use simulator::setup::Climate;
 use simulator::world::{Figures, Outcome};
 
 const HELP: &str = "\
@@ -18,6 +19,7 @@ Simulates clusters that are out of luck, one for each seed, and stops at the fir
   --from S         the first seed (default 0)
   --seed S         this seed only
   --trace          print everything that happens
+  --climate NAME   in a world that is bad in one way above all: usual, pauses, outages, slowopens, latewrites, lostrecords
   --mutation NAME  with one rule broken on purpose; `list` names all
   --keep-going     do not stop at the first broken promise
   --jobs N         threads (default: all processors)
@@ -27,6 +29,7 @@ struct Options {
     from: u64,
     seeds: u64,
     trace: bool,
+    climate: Climate,
     mutation: Option<Mutation>,
     keep_going: bool,
     jobs: usize,
@@ -78,6 +81,7 @@ fn run(options: &Options, stop: &AtomicBool) -> u64 {
                     }
                     let outcome = simulator::run(
                         options.from.wrapping_add(index),
+                        options.climate,
                         options.mutation,
                         options.trace,
                     );
@@ -120,8 +124,7 @@ fn run(options: &Options, stop: &AtomicBool) -> u64 {
 }
 
 fn tell(options: &Options, outcome: &Outcome) {
-    let mutation = options.mutation.map(|mutation| format!("{mutation:?}"));
-    let words = outcome.describe(mutation.as_deref());
+    let words = outcome.describe(options.climate, options.mutation);
     match &outcome.violation {
         Some(violation) if options.json => println!(
             "{{\"seed\":{},\"oracle\":{:?},\"at_ns\":{},\"words\":{:?}}}",
@@ -169,6 +172,7 @@ fn options() -> Result<Option<Options>, String> {
         from: 0,
         seeds: 1000,
         trace: false,
+        climate: Climate::Usual,
         mutation: None,
         keep_going: false,
         jobs,
@@ -194,6 +198,11 @@ fn options() -> Result<Option<Options>, String> {
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
             "--json" => options.json = true,
+            "--climate" => {
+                let name = arguments.next().unwrap_or_default();
+                options.climate = simulator::teeth::climate(&name)
+                    .ok_or_else(|| format!("there is no climate {name:?}"))?;
+            }
             "--mutation" => match arguments.next().as_deref() {
                 Some("list") => {
                     Mutation::ALL

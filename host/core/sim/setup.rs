@@ -183,6 +183,35 @@ pub struct Databases {
     pub poll: Time,
 }
 
+/// A world that is bad in one way above all: rules that matter only there are tested there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Climate {
+    /// As the seed says.
+    #[default]
+    Usual,
+    /// Long pauses, and a slow store, so that answers are on their way during a pause.
+    Pauses,
+    /// The whole store is away for longer than a TTL, again and again.
+    Outages,
+    /// Databases open slowly, one at a time, while renewals get lost.
+    SlowOpens,
+    /// Writes land late.
+    LateWrites,
+    /// Records of nodes are deleted, and nodes cannot reach the store.
+    LostRecords,
+}
+
+impl Climate {
+    pub const ALL: [Self; 6] = [
+        Self::Usual,
+        Self::Pauses,
+        Self::Outages,
+        Self::SlowOpens,
+        Self::LateWrites,
+        Self::LostRecords,
+    ];
+}
+
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -228,10 +257,12 @@ pub enum Probe {
     SpoilLease,
     /// The record of a node is deleted or spoiled.
     SpoilNode,
+    /// A node can write but not read, and so takes nothing, while another one crashes.
+    Blind,
 }
 
 impl Probe {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Crash,
         Self::Restart,
         Self::Leave,
@@ -242,6 +273,7 @@ impl Probe {
         Self::Pause,
         Self::SpoilLease,
         Self::SpoilNode,
+        Self::Blind,
     ];
 }
 
@@ -304,6 +336,54 @@ impl Setup {
             fault_phase: rng.range(8, 21) * ttl,
             probes,
         }
+    }
+
+    /// The same run in another climate.
+    pub fn in_climate(mut self, climate: Climate) -> Self {
+        let (ttl, chaos, faults) = (self.ttl, &mut self.chaos, &mut self.faults);
+        chaos.most = 3 * ttl;
+        match climate {
+            Climate::Usual => return Self::new(self.seed),
+            Climate::Pauses => {
+                chaos.pause += 20.0;
+                chaos.stall_loop += 10.0;
+                chaos.gap = ttl;
+                faults.slow = 0.3;
+                faults.slow_most = ttl / 5;
+            }
+            Climate::Outages => {
+                self.nodes = self.nodes.max(5);
+                chaos.outage += 30.0;
+                chaos.gap = 3 * ttl;
+                chaos.together = false;
+            }
+            Climate::SlowOpens => {
+                self.max_concurrency = 1;
+                self.shards = self.shards.max(6);
+                self.databases.slow = 0.5;
+                self.databases.slow_most = 2 * ttl;
+                chaos.cut_store += 20.0;
+                chaos.stall_loop += 10.0;
+                chaos.gap = ttl / 2;
+            }
+            Climate::LateWrites => {
+                faults.late = 0.2;
+                faults.late_most = 2 * ttl;
+                faults.hang_after = 0.1;
+                chaos.moved += 10.0;
+            }
+            Climate::LostRecords => {
+                self.shards = self.shards.min(4);
+                self.nodes = self.nodes.clamp(2, 4);
+                self.layout = LayoutName::Session;
+                chaos.delete_node += 40.0;
+                chaos.cut_store += 20.0;
+                chaos.pause += 20.0;
+                chaos.gap = ttl / 3;
+                chaos.together = true;
+            }
+        }
+        self
     }
 }
 

@@ -24,11 +24,11 @@ pub mod teeth;
 pub mod world;
 
 use quarry_core::rules::{Mutation, Rules};
-use setup::Setup;
+use setup::{Climate, Setup};
 use world::{Outcome, World};
 
 /// Runs a seed to its end, or to its first violation.
-pub fn run(seed: u64, mutation: Option<Mutation>, trace: bool) -> Outcome {
+pub fn run(seed: u64, climate: Climate, mutation: Option<Mutation>, trace: bool) -> Outcome {
     let rules = mutation.map_or_else(Rules::default, Rules::without);
-    World::new(Setup::new(seed), rules, trace).run()
+    World::new(Setup::new(seed).in_climate(climate), rules, trace).run()
 }

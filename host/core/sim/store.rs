@@ -100,6 +100,8 @@ pub struct Way {
     pub deaf: bool,
     /// The store answers 503 to everything.
     pub outage: bool,
+    /// Reads fail, writes do not.
+    pub blind: bool,
     /// Everything takes long.
     pub slow: bool,
 }
@@ -150,6 +152,12 @@ pub fn fate(rng: &mut Rng, setup: &Setup, way: Way, put: bool, hostile: bool) ->
         return Fate {
             effect: None,
             answer: rng.chance(0.5).then_some((MILLI, Answer::Refused)),
+        };
+    }
+    if way.blind && !put {
+        return Fate {
+            effect: None,
+            answer: Some((delay, Answer::Failed)),
         };
     }
     if way.deaf {

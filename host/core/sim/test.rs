@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quarry_core::rules::Mutation;
+use simulator::setup::Climate;
 use simulator::teeth::{TEETH, Tooth};
 use simulator::world::Figures;
 
@@ -23,11 +24,11 @@ fn no_seed_breaks_a_promise() {
         if failed.load(Ordering::Relaxed) {
             return;
         }
-        let outcome = simulator::run(seed, None, false);
+        let outcome = simulator::run(seed, Climate::Usual, None, false);
         total.lock().expect("figures").add(&outcome.figures);
         if outcome.violation.is_some() {
             failed.store(true, Ordering::Relaxed);
-            *failure.lock().expect("a failure") = Some(outcome.describe(None));
+            *failure.lock().expect("a failure") = Some(outcome.describe(Climate::Usual, None));
         }
     });
     if let Some(words) = failure.into_inner().expect("a failure") {
@@ -50,7 +51,7 @@ fn no_seed_breaks_a_promise() {
 #[test]
 fn a_seed_replays() {
     for seed in [3, 17, 1_000_003] {
-        let run = || format!("{:?}", simulator::run(seed, None, false));
+        let run = || format!("{:?}", simulator::run(seed, Climate::Usual, None, false));
         assert_eq!(run(), run(), "seed {seed}");
     }
 }
@@ -79,7 +80,7 @@ fn every_broken_rule_is_noticed() {
 fn bitten(tooth: &Tooth) -> Result<String, String> {
     let name = format!("{:?}", tooth.mutation);
     for seed in 0..tooth.seeds {
-        let outcome = simulator::run(seed, Some(tooth.mutation), false);
+        let outcome = simulator::run(seed, tooth.climate, Some(tooth.mutation), false);
         let Some(violation) = &outcome.violation else {
             continue;
         };

@@ -234,6 +234,7 @@ impl World {
             layout: Layout::new(layout, seed()),
             clock,
             ops: BTreeMap::new(),
+            writing: BTreeMap::new(),
             routes: RouteTable::default(),
             sites: BTreeMap::new(),
             parked: Vec::new(),

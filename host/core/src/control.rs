@@ -109,6 +109,11 @@ pub struct Control {
     avoid: BTreeMap<u32, Moment>,
     /// When single leases were last read on demand.
     reads: BTreeMap<u32, Moment>,
+    /// When nodes and leases were last read in full, and whether that had been long ago when it was done again.
+    sighted: Moment,
+    blind: bool,
+    /// Leases that are to be read again.
+    reread: BTreeSet<u32>,
     /// When single leases were last read because a peer freed them.
     notices: BTreeMap<u32, Moment>,
     /// Leases that a peer freed while they were being read, which may have shown what stood there before.
@@ -186,6 +191,9 @@ impl Control {
             unowned: BTreeMap::new(),
             avoid: BTreeMap::new(),
             reads: BTreeMap::new(),
+            sighted: now,
+            blind: false,
+            reread: BTreeSet::new(),
             notices: BTreeMap::new(),
             unread: BTreeSet::new(),
             holds: BTreeMap::new(),
@@ -261,6 +269,7 @@ impl Control {
                 self.heartbeat(now);
                 self.start_look(now);
                 self.tend(now);
+                self.read_again(now);
                 self.pump(now);
                 self.try_leave(now);
             }
@@ -297,6 +306,12 @@ impl Control {
         };
         self.busy.retain(|_, busy| *busy != id);
         let current = flight.session == self.session;
+        if let What::Claim(shard) | What::Renew(shard) | What::Release(shard) = &flight.what
+            && !current
+        {
+            // The outcome of a write of an earlier session is nobody's any more, and no listing tells of it once more.
+            self.reread.insert(*shard);
+        }
         match (flight.what, result) {
             (What::Setup, OpResult::Setup(outcome)) if current => {
                 self.joined(outcome, flight.asked, sent, now);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::{Builder, Handle, Runtime as Threads};
@@ -10,7 +11,7 @@ use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use super::{Error, Output};
 use crate::Cluster;
 use crate::cluster::StartError;
-use crate::config::Config;
+use crate::config::{Config, Strategy};
 use crate::guest::wasm::{Runtime, RuntimeOptions, default_cache_dir};
 use crate::guest::{Limits, Module};
 use crate::http::{self, HttpOptions, HttpServer, Reserved};
@@ -132,6 +133,10 @@ impl Node {
     /// Finishes the requests in progress, then closes every shard. A second signal ends the process at once.
     pub async fn stop(self, signals: &mut Signals, out: Output) {
         let ended = async {
+            self.http.announce_stop();
+            if self.config.strategy != Strategy::Local {
+                tokio::time::sleep(FAREWELL).await;
+            }
             self.http.stop(self.config.http.drain_timeout).await;
             self.cluster.stop().await;
         };
@@ -142,6 +147,10 @@ impl Node {
         drop(self.http_threads);
     }
 }
+
+/// How long a node with peers goes on serving once it is to stop. Its readiness says so meanwhile, and each reply ends its connection:
+/// clients that keep connections come back to another node, and none of them sends a request into a connection as it closes.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// What the configuration is to blame for is told from what failed.
 fn start_error(error: StartError) -> Error {

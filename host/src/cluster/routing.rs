@@ -255,8 +255,8 @@ impl Look<'_> {
         until: Moment,
         last: &mut Option<CallError>,
     ) -> Next {
-        let (shard, generation, deadline) =
-            (self.shard, forward.generation, forward.request.deadline);
+        let (shard, generation) = (self.shard, forward.generation);
+        let deadline = forward.request.deadline;
         let begun = clock::now();
         let call = self.peers.transport.call(to, forward);
         let answered = self.while_route_lasts(to, until, call).await;
@@ -294,7 +294,7 @@ impl Look<'_> {
                     to.node
                 );
                 *last = Some(CallError::host(CallErrorKind::NotOwner, message).at(shard));
-                self.again(Failed::Refused, deadline, last).await
+                self.refused(last).await
             }
             Failure::NeverSent(why) => {
                 self.peers.metrics.remote("unreachable", took);
@@ -346,14 +346,12 @@ impl Look<'_> {
         self.node.leases.route_miss(self.shard);
         *last = Some(CallError::host(CallErrorKind::Unreachable, why).at(self.shard));
         if self.attempt < self.node.config.call.retries {
-            return self.again(Failed::NeverSent, deadline, last).await;
+            return self.again(deadline, last).await;
         }
         // One whose lease was renewed since lives; it is not taken over, and waiting for that is of no use.
         let end = *self.stuck.get_or_insert(until);
         if end >= self.patience() || clock::boot_now() >= end {
-            return Next::Done(Routed::here(Err(last
-                .take()
-                .unwrap_or_else(|| self.node.unassigned(self.shard)))));
+            return self.give_up(last);
         }
         if self.place.is_none() {
             self.place = Parking::enter(self.node, self.shard);
@@ -379,24 +377,36 @@ impl Look<'_> {
         CallError::host(CallErrorKind::Overloaded, message).at(self.shard)
     }
 
-    async fn again(
-        &mut self,
-        failed: Failed,
-        deadline: Instant,
-        last: &mut Option<CallError>,
-    ) -> Next {
+    /// A peer refused it, so it looks for the new owner: at once, then after a pause, for as long as its patience lasts.
+    async fn refused(&mut self, last: &mut Option<CallError>) -> Next {
         self.attempt += 1;
-        match pause(self.node, self.attempt, failed, deadline) {
-            // What was refused waits for the new owner, which tells; a pause would only make it late.
-            Some(_) if failed == Failed::Refused && self.attempt == 1 => Next::Again,
+        let retries = self.node.config.call.retries;
+        if self.attempt > retries && clock::boot_now() >= self.patience() {
+            return self.give_up(last);
+        }
+        if self.attempt > 1 {
+            let delay = self.node.config.call.retry_delay;
+            tokio::time::sleep(delay.saturating_mul(self.attempt.min(retries))).await;
+        }
+        Next::Again
+    }
+
+    /// It was never sent. It is tried again after a pause, so many times.
+    async fn again(&mut self, deadline: Instant, last: &mut Option<CallError>) -> Next {
+        self.attempt += 1;
+        match pause(self.node, self.attempt, Failed::NeverSent, deadline) {
             Some(pause) => {
                 tokio::time::sleep(pause).await;
                 Next::Again
             }
-            None => Next::Done(Routed::here(Err(last
-                .take()
-                .unwrap_or_else(|| self.node.unassigned(self.shard))))),
+            None => self.give_up(last),
         }
+    }
+
+    fn give_up(&self, last: &mut Option<CallError>) -> Next {
+        let error = last.take();
+        let error = error.unwrap_or_else(|| self.node.unassigned(self.shard));
+        Next::Done(Routed::here(Err(error)))
     }
 }
 

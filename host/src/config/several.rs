@@ -58,7 +58,7 @@ impl Config {
                     format!("{} does not begin with {expected}", quoted(entry)),
                 ));
             }
-            if let Some(problem) = address.and_then(|address| address_problem(address)) {
+            if let Some(problem) = address.and_then(address_problem) {
                 return Err((key, format!("{}: {problem}", quoted(entry))));
             }
             if nodes.iter().any(|node| node.name == name) {

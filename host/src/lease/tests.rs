@@ -156,9 +156,11 @@ impl<O: Fn() -> Store + Send + Sync> Bucket for InStore<O> {
             if stored.expect("the database") >= epoch {
                 return true;
             }
-            let mut settings = slatedb::config::Settings::default();
-            settings.compactor_options = None;
-            settings.garbage_collector_options = None;
+            let settings = slatedb::config::Settings {
+                compactor_options: None,
+                garbage_collector_options: None,
+                ..Default::default()
+            };
             let db = slatedb::Db::builder(path.clone(), store.objects())
                 .with_settings(settings)
                 .build()

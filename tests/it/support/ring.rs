@@ -33,11 +33,6 @@ pub struct Member {
 
 impl Ring {
     pub fn new(shards: u32) -> Self {
-        if std::env::var_os("DEBUG_RING").is_some() {
-            _ = tracing_subscriber::fmt()
-                .with_max_level(tracing::Level::INFO)
-                .try_init();
-        }
         Self {
             store: Store::open("memory:", &BTreeMap::new()).expect("a store in memory"),
             shards,

@@ -14,7 +14,7 @@ use super::super::history::Operation;
 use super::super::queue::{MILLI, SECOND, Time};
 use super::super::rng::Rng;
 use super::event::{Event, Message, Reply, Timer};
-use super::process::{Item, ProcessId, Ticket};
+use super::process::{Item, Life, ProcessId, Ticket};
 use super::{World, shown};
 
 /// A caller's whole patience, and how long a call waits for its shard to come up somewhere.
@@ -38,6 +38,8 @@ pub struct Calls {
     pub refused: Vec<(u32, u64)>,
     /// Calls that did not succeed, for the probes that forbid that: the last call and why.
     pub failed: u64,
+    /// Calls that began earlier are blamed on what went before.
+    pub counted_from: Time,
     pub last_failure: String,
 }
 
@@ -72,6 +74,7 @@ impl Calls {
             histories: vec![Vec::new(); shards],
             refused: Vec::new(),
             failed: 0,
+            counted_from: 0,
             last_failure: String::new(),
         }
     }
@@ -81,10 +84,12 @@ impl World {
     pub(super) fn next_call(&mut self) {
         let gap = self.calls.rng.exponential(self.setup.call_gap) + MILLI;
         self.queue.after(gap, Event::NextCall);
+        // Callers come to nodes that run; in a quiet world to those that say that they are ready.
         let entries: Vec<ProcessId> = self
             .processes
             .iter()
             .filter(|process| process.running() && !process.paused)
+            .filter(|process| self.hostile || self.ready(process))
             .map(|process| process.id)
             .collect();
         if entries.is_empty() {
@@ -313,12 +318,12 @@ impl World {
         }
     }
 
-    /// A message to a process that is gone: its machine refuses connections, or is gone too.
-    pub(super) fn unreachable(&mut self, from: ProcessId, _to: ProcessId, message: &Message) {
+    /// A message to a process that is gone: its machine refuses connections, or is gone too, unless it left by itself.
+    pub(super) fn unreachable(&mut self, from: ProcessId, to: ProcessId, message: &Message) {
         if let Message::Call { call, attempt, .. } = message
-            && self.network.chance(0.8)
+            && (self.processes[to].life == Life::Left || self.network.chance(0.8))
         {
-            let delay = if self.network.chance(0.5) {
+            let delay = if self.processes[to].life == Life::Left || self.network.chance(0.5) {
                 MILLI
             } else {
                 CONNECT
@@ -363,7 +368,8 @@ impl World {
             return;
         }
         let away = call.away.take();
-        let refused = reply == Reply::NotOwner && away.is_some();
+        // A peer that is gone says as much as one that refuses: its lease is looked at, and the call waits for another owner.
+        let refused = matches!(reply, Reply::NotOwner | Reply::Unreachable) && away.is_some();
         call.refused_by = call.sent_to.take().filter(|_| refused);
         let (shard, entry) = (call.shard, call.entry);
         if self.trace {

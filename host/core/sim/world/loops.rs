@@ -146,6 +146,7 @@ impl World {
     fn begin(&mut self, process: ProcessId, id: OpId, op: LeaseOp, deadline: Duration) {
         let sent = self.local(process);
         self.check_op(process, &op);
+        self.check_single(process, id, &op);
         let wall = self.processes[process].clock.wall(self.queue.now()) / 1_000_000;
         let target = &mut self.processes[process];
         target.ops.insert(id, sent);
@@ -170,6 +171,7 @@ impl World {
         let Some(sent) = self.processes[process].ops.remove(&id) else {
             return;
         };
+        self.processes[process].writing.remove(&id);
         if let OpResult::Claim(outcome) = &result {
             match outcome {
                 Outcome::Won(_) => self.figures.claims += 1,

@@ -41,6 +41,8 @@ pub struct Process {
     pub runner: Runner,
     pub layout: Layout,
     pub ops: BTreeMap<OpId, Moment>,
+    /// The operations that write a lease, by shard.
+    pub writing: BTreeMap<OpId, u32>,
     pub routes: RouteTable,
     pub sites: BTreeMap<u32, Site>,
     pub parked: Vec<Ticket>,

@@ -26,7 +26,7 @@ const LOOK: Time = 100 * MILLI;
 pub struct Quiet {
     looking: bool,
     /// Since when each shard has had no open gate, and the longest such time.
-    dark: BTreeMap<u32, Time>,
+    pub(super) dark: BTreeMap<u32, Time>,
     longest: Option<(Time, u32)>,
 }
 
@@ -39,6 +39,8 @@ impl World {
         // What hangs in the air comes down first; callers of the bad times have given up.
         let end = self.aftermath.max(self.queue.now() + 35 * SECOND);
         self.advance(end);
+        // What was put off during a pause may have been the wish to leave.
+        self.keep_somebody();
         let bound = 3 * self.setup.ttl
             + 8 * self.setup.interval
             + self.setup.databases.open_timeout
@@ -94,6 +96,11 @@ impl World {
                     .after(SECOND, Event::Command(process, Command::Uncordon));
             }
         }
+        self.keep_somebody();
+    }
+
+    /// Starts a node when none is left, or none that stays.
+    fn keep_somebody(&mut self) {
         let stays = self
             .processes
             .iter()
@@ -107,20 +114,27 @@ impl World {
     /// Waits until everything is as it should be.
     fn settle(&mut self, bound: Time, when: &str) {
         let begun = self.queue.now();
+        let hold = 2 * self.setup.interval;
+        let mut since = None;
         while self.violation.is_none() {
-            let passed = Duration::from_nanos(self.queue.now() - begun);
+            let now = self.queue.now();
+            let passed = Duration::from_nanos(now - begun);
             match self.settled() {
-                Ok(()) => return self.trace(|| format!("settled {passed:?} {when}")),
-                Err(why) if self.queue.now() - begun > bound => {
+                Ok(()) if now - *since.get_or_insert(now) >= hold => {
+                    return self.trace(|| format!("settled {passed:?} {when}"));
+                }
+                Ok(()) => {}
+                Err(why) if now - begun > bound => {
                     return self.fail("L2", format!("not settled {passed:?} {when}: {why}"));
                 }
-                Err(_) => self.advance(self.queue.now() + 250 * MILLI),
+                Err(_) => since = None,
             }
+            self.advance(now + 250 * MILLI);
         }
     }
 
     /// The processes that are the nodes of the cluster, by name: their session is the one in the bucket.
-    fn members(&self) -> BTreeMap<NodeName, ProcessId> {
+    pub(super) fn members(&self) -> BTreeMap<NodeName, ProcessId> {
         let mut members = BTreeMap::new();
         for process in self.processes.iter().filter(|process| process.running()) {
             let key = Key::Node(process.name.clone()).object_name(self.setup.shards);
@@ -281,7 +295,7 @@ impl World {
             let sent = process.requests - before;
             self.figures.steady_rounds += rounds;
             self.figures.steady_requests += sent;
-            let most = each * (rounds + 1) + 2 + records;
+            let most = each * (rounds + 1) + 4 + 2 * records;
             if sent > most {
                 let words = format!(
                     "{} sent {sent} requests in {rounds} settled rounds; {most} are allowed",
@@ -304,6 +318,7 @@ impl World {
     }
 
     fn look_on(&mut self) {
+        self.calls.counted_from = self.queue.now();
         self.quiet = Quiet {
             looking: true,
             ..Quiet::default()

@@ -1,7 +1,9 @@
 //! What a run comes to.
 
+use quarry_core::rules::Mutation;
+
 use super::super::queue::{SECOND, Time};
-use super::super::setup::Setup;
+use super::super::setup::{Climate, Setup};
 
 /// A promise that was broken.
 #[derive(Debug, Clone)]
@@ -81,13 +83,18 @@ pub struct Outcome {
 
 impl Outcome {
     /// Everything that is needed to look into a violation.
-    pub fn describe(&self, mutation: Option<&str>) -> String {
+    pub fn describe(&self, climate: Climate, mutation: Option<Mutation>) -> String {
         let Some(violation) = &self.violation else {
             return format!("seed {} passed", self.setup.seed);
         };
-        let mutation = mutation.map_or_else(String::new, |name| format!(" --mutation {name}"));
+        let mutation = mutation.map_or_else(String::new, |name| format!(" --mutation {name:?}"));
+        let climate = if climate == Climate::Usual {
+            String::new()
+        } else {
+            format!(" --climate {climate:?}")
+        };
         format!(
-            "seed {seed} broke {oracle} after {at:.3} s: {words}\nreplay: cargo run --release -p quarry-core --example sim -- --seed {seed} --trace{mutation}\noptions: {setup:#?}",
+            "seed {seed} broke {oracle} after {at:.3} s: {words}\nreplay: cargo run --release -p quarry-core --example sim -- --seed {seed} --trace{climate}{mutation}\noptions: {setup:#?}",
             seed = self.setup.seed,
             oracle = violation.oracle,
             at = violation.at as f64 / SECOND as f64,

@@ -42,6 +42,8 @@ impl Control {
             Some(session) if session != owner.session => ended(peer.asked),
             _ if peer.is_over() => Fate::Over,
             _ if now < peer.expires(self.timing) => Fate::Lives,
+            // A record that is missing may have been missing before this session began: only the lease tells how long it has been there.
+            None if now < known.since + self.timing.ttl => Fate::Lives,
             _ => Fate::Expired(owner.clone()),
         }
     }
@@ -101,6 +103,7 @@ impl Control {
                 _ => wanted.push(number),
             }
         }
+        to_end.extend(self.silent_peers(now));
         for owner in to_end {
             self.end_session(&owner, now);
         }
@@ -226,7 +229,9 @@ impl Control {
             .filter(|peer| peer.may_live(timing, now))
             .count();
         let nodes = 1 + alive + count;
-        let many = count * 2 > nodes && !self.broken(Mutation::NoMassBrake);
+        // Whoever could not look for a while was most likely not alone: peers that live come back at the same time.
+        let many = count * 2 > nodes || (count > 0 && self.blind);
+        let many = many && !self.broken(Mutation::NoMassBrake);
         for peer in self.peers.map.values_mut().filter(|peer| fresh(peer)) {
             let until = if many {
                 now + timing.interval
@@ -243,13 +248,32 @@ impl Control {
         }
     }
 
+    /// Peers that expired. One that holds nothing is ended as well: a node that comes later would count it among the living for a TTL,
+    /// and give shards to it.
+    fn silent_peers(&self, now: Moment) -> Vec<Owner> {
+        if self.broken(Mutation::NoTombstone) {
+            return Vec::new();
+        }
+        let (timing, cluster) = (self.timing, &self.options.cluster);
+        let silent = self.peers.map.iter().filter(|(_, peer)| {
+            !peer.is_over() && !peer.may_live(timing, now) && peer.foreign(cluster).is_none()
+        });
+        let owner = |(name, peer): (&NodeName, &super::peers::Peer)| {
+            let (name, session) = (name.clone(), peer.session()?);
+            Some(Owner { name, session })
+        };
+        silent.filter_map(owner).collect()
+    }
+
     /// Ends an expired session by compare-and-set on the version that stayed.
     fn end_session(&mut self, owner: &Owner, now: Moment) {
         let Some(peer) = self.peers.map.get(&owner.name) else {
             return;
         };
         let flying = self.flying(|what| *what == What::Tombstone(owner.name.clone())) > 0;
-        if flying || peer.brake.is_none_or(|brake| now < brake) {
+        // Whoever could not look cannot tell who is silent.
+        let blind = self.look.failures > 0 && !self.broken(Mutation::ClaimThoughReadFailed);
+        if flying || blind || peer.brake.is_none_or(|brake| now < brake) {
             return;
         }
         let op = LeaseOp::Tombstone {
@@ -277,6 +301,7 @@ impl Control {
             Outcome::Won(seen) => {
                 let session = seen.record.as_ref().ok().map(|record| record.info.session);
                 self.peers.see(seen, &cluster, now, asked, &mut news);
+                self.peers.ended(&node, self.events);
                 if let Some(session) = session {
                     self.emit(LeaseEvent::Tombstoned { node, session });
                 }
@@ -285,6 +310,7 @@ impl Control {
             // It was read just now: it lives, or somebody else ended it.
             Outcome::Lost(seen) => {
                 self.peers.see(seen, &cluster, now, asked, &mut news);
+                self.peers.ended(&node, self.events);
             }
             Outcome::Unknown(error) => {
                 self.look.at = self.look.at.min(now + self.pace(1));

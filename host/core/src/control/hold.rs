@@ -257,7 +257,8 @@ impl Control {
             let seen = known.seen.clone();
             let why = match &seen.record.owner {
                 Some(owner) => format!("its owner {} ended", owner.name),
-                None if seen.vanished() => "its lease was missing or unreadable".into(),
+                None if seen.tag.is_none() => "it had no lease".into(),
+                None if seen.vanished() => "its lease was unreadable".into(),
                 None => "it was free".into(),
             };
             self.claim(shard, seen.clone(), at_most, &why, now);

@@ -71,6 +71,10 @@ impl Control {
             .collect();
         let cluster = self.options.cluster.clone();
         let (changed, news) = self.peers.observe(peers, &cluster, now, asked);
+        if now.since(self.sighted) > self.timing.interval * 2 {
+            // A record that is missing looks as it did before, though it may have come and gone while nobody looked.
+            self.peers.doubt(now);
+        }
         self.news_of_peers(news);
         self.nodes_asked = asked;
         self.routes_changed = true;
@@ -104,10 +108,23 @@ impl Control {
         } else {
             self.look.failures = 0;
             self.whole = false;
+            self.blind = now.since(self.sighted) > self.timing.interval * 2;
+            self.sighted = now;
         }
         if matches!(self.phase, Phase::Member) {
             self.assign(now);
             self.tell_again();
+        }
+    }
+
+    /// Reads again what a read showed that may have been older than what is known.
+    pub(super) fn read_again(&mut self, now: Moment) {
+        for shard in self.reread.clone() {
+            let recent = self.reads.get(&shard).copied();
+            if self.not_lately(recent, now) && self.read_one(shard) {
+                self.reads.insert(shard, now);
+                self.reread.remove(&shard);
+            }
         }
     }
 
@@ -188,7 +205,7 @@ impl Control {
     }
 
     /// Takes a lease as a read showed it. A read that began before this node's own last write of the lease ended may be older than
-    /// that: then only a higher counter is believed.
+    /// that, or than what another read showed since: then only a higher counter is believed. What may be news all the same is read again.
     pub(super) fn learn(&mut self, seen: LeaseSeen, asked: u64, now: Moment) {
         let shard = seen.record.shard;
         let Some(known) = self.known.get(shard as usize) else {
@@ -200,12 +217,27 @@ impl Control {
             || self
                 .written
                 .get(&shard)
-                .is_some_and(|written| asked <= *written);
+                .is_some_and(|written| asked <= *written)
+            || known.as_ref().is_some_and(|known| asked <= known.event);
         let newer = known.as_ref().is_some_and(|known| {
             let (old, new) = (&known.seen, &seen);
             !old.vanished() && !new.vanished() && new.record.counter > old.record.counter
         });
         if doubtful && !newer {
+            let older = known.as_ref().is_none_or(|known| {
+                let (old, new) = (&known.seen, &seen);
+                let same = (&old.tag, old.vanished()) == (&new.tag, new.vanished());
+                let counted = !old.vanished() && !new.vanished();
+                let order = |seen: &LeaseSeen| (seen.record.generation, seen.record.counter);
+                same || (counted && order(new) <= order(old))
+            });
+            if !older {
+                self.reread.insert(shard);
+                // It may have changed: whether its owner is silent is counted anew.
+                if let Some(known) = self.known.get_mut(shard as usize).and_then(Option::as_mut) {
+                    known.since = now;
+                }
+            }
             return;
         }
         self.note(seen, now);

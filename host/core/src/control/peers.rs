@@ -23,6 +23,8 @@ pub(super) struct Peer {
     pub(super) since: Moment,
     /// The event at which the read began that last showed it.
     pub(super) asked: u64,
+    /// The event at which a write of this node to its record ended: what a read shows that began before may be older.
+    pub(super) fresh: u64,
     /// Since it expired: when it may be ended.
     pub(super) brake: Option<Moment>,
 }
@@ -41,6 +43,7 @@ impl Peer {
             problem: Some("its record is missing".into()),
             since: now,
             asked,
+            fresh: 0,
             brake: None,
         }
     }
@@ -118,7 +121,7 @@ impl Peers {
             changed |= self.see(node, cluster, now, asked, &mut news);
         }
         for name in gone.into_keys() {
-            if let Some(peer) = self.map.get_mut(&name) {
+            if let Some(peer) = self.map.get_mut(&name).filter(|peer| asked > peer.fresh) {
                 changed |= peer.tag.is_some();
                 if peer.tag.is_some() {
                     *peer = Peer::missing(now, asked);
@@ -139,6 +142,9 @@ impl Peers {
         news: &mut Vec<News>,
     ) -> bool {
         let before = self.map.get(&node.name);
+        if before.is_some_and(|peer| asked <= peer.fresh) {
+            return false;
+        }
         let same = match (before.map(|peer| &peer.tag), &node.tag) {
             (Some(Some(old)), Some(new)) => old.same(new),
             (Some(None), None) => true,
@@ -154,6 +160,7 @@ impl Peers {
             problem,
             since: before.filter(|_| same).map_or(now, |peer| peer.since),
             asked,
+            fresh: before.map_or(0, |peer| peer.fresh),
             brake: before.filter(|_| same).and_then(|peer| peer.brake),
         };
         let told = before.and_then(|peer| peer.problem.clone().or(peer.foreign(cluster)));
@@ -171,6 +178,21 @@ impl Peers {
         let changed = before.map(what) != Some(what(&peer));
         self.map.insert(node.name, peer);
         changed
+    }
+
+    /// Starts counting anew for those that no tag tells apart from what they were.
+    pub(super) fn doubt(&mut self, now: Moment) {
+        for peer in self.map.values_mut().filter(|peer| peer.record.is_none()) {
+            peer.since = now;
+            peer.brake = None;
+        }
+    }
+
+    /// An attempt to end a node's session ended at this event: a listing from before shows less than is known.
+    pub(super) fn ended(&mut self, name: &NodeName, event: u64) {
+        if let Some(peer) = self.map.get_mut(name) {
+            peer.fresh = event;
+        }
     }
 
     /// Begins to watch a node that a lease names and that has no record.

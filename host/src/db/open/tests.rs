@@ -141,11 +141,8 @@ async fn a_flusher_that_panics_ends_its_shard() {
     let opening = fixture.open().await.expect("opens");
     let seq = opening.db.put("a".into(), "b".into()).await.expect("put");
     let waiting = soon(opening.db.gate().durable(seq)).await;
-    assert_eq!(
-        waiting,
-        Err(Ended::Failed("the flusher panicked".into())),
-        "nobody waits for ever"
-    );
+    let told = matches!(&waiting, Err(Ended::Failed(why)) if why.contains("panicked"));
+    assert!(told, "nobody waits for ever: {waiting:?}");
     let (reason, why) = soon(opening.down()).await;
     assert_eq!(reason, DownReason::Crashed);
     assert!(why.contains("the flusher panicked"), "{why}");

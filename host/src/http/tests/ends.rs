@@ -12,12 +12,15 @@ async fn a_node_that_stops_is_not_ready_and_finishes_what_it_began() {
         (503, &"this node is stopping".into())
     );
     assert!(head.contains("retry-after: 1"), "{head}");
+    assert!(head.contains("connection: close"), "{head}");
 
-    let mut idle = node.connect().await;
-    idle.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    // It answered, and so its connection ends.
+    let mut kept = node.connect().await;
+    kept.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await
         .expect("sent");
-    soon(idle.readable()).await.expect("an answer");
+    assert!(rest(&mut kept).await.starts_with("HTTP/1.1 200"));
+    let mut idle = node.connect().await;
     let mut busy = node.connect().await;
     busy.write_all(b"POST /v1/call/slow?shard=0 HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await

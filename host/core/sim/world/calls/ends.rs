@@ -46,7 +46,7 @@ impl World {
             return;
         };
         self.figures.calls_unknown += 1;
-        self.calls.failed += 1;
+        self.calls.failed += u64::from(call.begun >= self.calls.counted_from);
         self.calls.last_failure = format!("call {id} of shard {}: {why}", call.shard);
         if call.write {
             self.calls.histories[call.shard as usize].push(Operation {
@@ -63,7 +63,7 @@ impl World {
         let Some(call) = self.calls.open.remove(&id) else {
             return;
         };
-        self.calls.failed += 1;
+        self.calls.failed += u64::from(call.begun >= self.calls.counted_from);
         self.calls.last_failure = format!("call {id} of shard {}: refused", call.shard);
         if call.executed > 0 {
             self.fail(

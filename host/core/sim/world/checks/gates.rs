@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use quarry_core::lease::object::{Key, Tag};
-use quarry_core::lease::op::LeaseOp;
+use quarry_core::lease::op::{LeaseOp, OpId};
 use quarry_core::lease::record::LeaseRecord;
-use quarry_core::route::Local;
 use quarry_core::time::Moment;
 
 use super::super::super::queue::MILLI;
@@ -41,7 +40,14 @@ impl World {
     pub fn check_op(&mut self, process: ProcessId, op: &LeaseOp) {
         let target = &self.processes[process];
         match op {
-            LeaseOp::Claim { .. } if target.draining || target.leaving => {
+            LeaseOp::Claim { seen, .. }
+                if (target.draining || target.leaving)
+                    && seen
+                        .record
+                        .owner
+                        .as_ref()
+                        .is_none_or(|owner| owner.session != target.control.session()) =>
+            {
                 self.fail(
                     "L5",
                     format!("{} drains, and claims: {op:?}", shown(process)),
@@ -65,7 +71,10 @@ impl World {
                 let LeaseRecord {
                     shard, generation, ..
                 } = lease.record;
-                if target.closed.get(&shard) == Some(&generation) {
+                // A lease that somebody spoiled is written again as it was.
+                let spoiled = self.facts.shards[shard as usize].spoiled;
+                let spared = spoiled.is_some_and(|at| self.queue.now() < at + 3 * self.setup.ttl);
+                if target.closed.get(&shard) == Some(&generation) && !spared {
                     self.fail(
                         "S11",
                         format!(
@@ -77,6 +86,29 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// At most one operation at a time writes a lease.
+    pub fn check_single(&mut self, process: ProcessId, id: OpId, op: &LeaseOp) {
+        let shard = match op {
+            LeaseOp::Claim { seen, .. } => seen.record.shard,
+            LeaseOp::Renew { lease } | LeaseOp::Release { lease, .. } => lease.record.shard,
+            _ => return,
+        };
+        if self.processes[process]
+            .writing
+            .values()
+            .any(|other| *other == shard)
+        {
+            self.fail(
+                "S8",
+                format!(
+                    "{} has two writes of the lease of shard {shard} on their way",
+                    shown(process)
+                ),
+            );
+        }
+        self.processes[process].writing.insert(id, shard);
     }
 
     /// Who attacks a peer's record must have looked at it lately: one that stood still itself cannot tell who did.
@@ -109,8 +141,18 @@ impl World {
         process: ProcessId,
         shard: u32,
         generation: u64,
+        writer_epoch: Option<u64>,
         deadline: Moment,
     ) {
+        if writer_epoch.is_none() {
+            self.fail(
+                "S6",
+                format!(
+                    "{} opens shard {shard} whatever its writer epoch",
+                    shown(process)
+                ),
+            );
+        }
         let now = self.local(process);
         if let Some(site) = self.processes[process].sites.get(&shard) {
             let stage = site.stage;
@@ -191,6 +233,21 @@ impl World {
                     "{} has a deadline for shard {shard} that is {:?} later than its newest renewal proves",
                     shown(process),
                     deadline.since(proven)
+                ),
+            );
+        }
+    }
+
+    /// A deadline is about to be moved on: nothing that is past its own comes back.
+    pub fn check_revival(&mut self, process: ProcessId, shard: u32) {
+        let now = self.local(process);
+        let site = self.processes[process].sites.get(&shard);
+        if site.is_some_and(|site| now >= site.deadline) {
+            self.fail(
+                "S3",
+                format!(
+                    "{} revives shard {shard}, which was past its deadline",
+                    shown(process)
                 ),
             );
         }
