@@ -139,7 +139,7 @@ struct Look<'n> {
     /// Attempts that failed.
     attempt: u32,
     /// Until when the route to an owner that is not reached was good at first.
-    stuck: Option<Moment>,
+    stuck: Option<Stuck>,
     news: Option<News>,
     place: Option<Place>,
 }
@@ -348,8 +348,13 @@ impl Look<'_> {
         if self.attempt < self.node.config.call.retries {
             return self.again(deadline, last).await;
         }
-        // One whose lease was renewed since lives; it is not taken over, and waiting for that is of no use.
-        let end = *self.stuck.get_or_insert(until);
+        // It may have renewed its lease once more before it died, which is seen only now. One that renews it again lives; it is not
+        // taken over, and waiting for that is of no use.
+        let stuck = self.stuck.get_or_insert(Stuck { end: until, renewed: false });
+        if clock::boot_now() >= stuck.end && until > stuck.end && !stuck.renewed {
+            *stuck = Stuck { end: until, renewed: true };
+        }
+        let end = stuck.end;
         if end >= self.patience() || clock::boot_now() >= end {
             return self.give_up(last);
         }
@@ -408,6 +413,14 @@ impl Look<'_> {
         let error = error.unwrap_or_else(|| self.node.unassigned(self.shard));
         Next::Done(Routed::here(Err(error)))
     }
+}
+
+/// An owner that is not reached.
+struct Stuck {
+    /// When its lease ends, as far as it was known then.
+    end: Moment,
+    /// Whether a renewal was seen since.
+    renewed: bool,
 }
 
 /// Whatever may change where a call goes.

@@ -196,7 +196,11 @@ impl Run {
         let outcome = match futures::poll!(&mut flushing) {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => self.storage.spawn(flushing).await.unwrap_or_else(|error| {
-                Err(Ended::Failed(format!("the flush failed: {error}").into()))
+                Err(Ended::Failed(if error.is_panic() {
+                    "the flusher panicked".into()
+                } else {
+                    format!("the flush failed: {error}").into()
+                }))
             }),
         };
         match outcome {
