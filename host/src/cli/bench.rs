@@ -110,15 +110,8 @@ async fn several(
 
 async fn load(component: PathBuf, config: Config) -> Result<Arc<dyn Module>, String> {
     let guests = running::engine(&config).map_err(|error| error.to_string())?;
-<<<<<<< HEAD
-    let module: Arc<dyn Module> = running::load(&guests, &config, &component, 1)
-        .await
-        .map_err(|error| error.to_string())?;
-    Ok(module)
-=======
     let module = running::load(&guests, &config, &component, 1).await;
     module.map_err(|error| error.to_string())
->>>>>>> w-bench
 }
 
 fn options(args: &Bench, scratch: &Path) -> Result<Options, Error> {

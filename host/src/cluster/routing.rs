@@ -350,9 +350,15 @@ impl Look<'_> {
         }
         // It may have renewed its lease once more before it died, which is seen only now. One that renews it again lives; it is not
         // taken over, and waiting for that is of no use.
-        let stuck = self.stuck.get_or_insert(Stuck { end: until, renewed: false });
+        let stuck = self.stuck.get_or_insert(Stuck {
+            end: until,
+            renewed: false,
+        });
         if clock::boot_now() >= stuck.end && until > stuck.end && !stuck.renewed {
-            *stuck = Stuck { end: until, renewed: true };
+            *stuck = Stuck {
+                end: until,
+                renewed: true,
+            };
         }
         let end = stuck.end;
         if end >= self.patience() || clock::boot_now() >= end {
