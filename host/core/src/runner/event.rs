@@ -129,7 +129,7 @@ pub enum RunnerEvent {
     Command(RunnerCommand),
     /// From the host.
     Host(HostEvent),
-    /// The moment of [`Runner::wake_at`] has come.
+    /// The moment of [`super::Runner::wake_at`] has come.
     Wake,
 }
 
