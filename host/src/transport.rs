@@ -1,6 +1,6 @@
 //! How nodes talk to each other: calls go to the node that owns a shard, in one hop; everything else is a short question.
 //!
-//! [`Transport`] is the client's side and [`Service`] what a node offers; they meet over HTTP/2 ([`client`], [`server`]) or within one
+//! [`Transport`] is the client's side and [`Service`] what a node offers; they meet over HTTP/2 ([`server`]) or within one
 //! process ([`memory`]). What a transport tells apart is what its caller may do next: a request that was never sent, or that was refused
 //! by a node that is not the owner, may be made again elsewhere; one that was sent may not (promise P5).
 //!
