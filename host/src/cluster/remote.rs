@@ -206,6 +206,10 @@ impl Cluster {
             .node
             .owner(shard)
             .ok_or_else(|| self.node.unassigned(shard))?;
+        // It may have got there by itself meanwhile.
+        if *owner == *to {
+            return Ok(());
+        }
         self.order(&owner, command, timeout)
             .await
             .map_err(|error| error.at(shard))
