@@ -45,12 +45,16 @@ pub struct Options {
     pub stores: Vec<String>,
     /// Options of the stores.
     pub store_options: BTreeMap<String, String>,
-    /// Only groups (`put`, `call`, `applied`, `durable`, `query`, `start`, `http`, `idle`, `spin`) whose names contain one of these; all when
-    /// empty.
+    /// Only these of [`GROUPS`]; all when empty.
     pub only: Vec<String>,
     /// Shards of the idle measurement.
     pub idle_shards: u32,
 }
+
+/// The groups of measurements.
+pub const GROUPS: [&str; 9] = [
+    "put", "call", "applied", "durable", "query", "start", "http", "idle", "spin",
+];
 
 /// What was found.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -81,7 +85,7 @@ pub struct Error(String);
 
 impl Options {
     fn wants(&self, group: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| group.contains(only.as_str()))
+        self.only.is_empty() || self.only.iter().any(|only| only == group)
     }
 }
 

@@ -39,6 +39,23 @@ pub fn boot_now() -> Moment {
     Moment::from_nanos(boot_nanos())
 }
 
+/// The longest sleep on the way to a moment: timers stand still while the machine sleeps, and deadlines do not.
+const NAP: Duration = Duration::from_secs(1);
+
+/// Returns at a moment on the clock of lease deadlines; never without one. Safe to drop.
+pub async fn until(moment: Option<Moment>) {
+    let Some(moment) = moment else {
+        return std::future::pending().await;
+    };
+    loop {
+        let left = moment.since(boot_now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(NAP)).await;
+    }
+}
+
 /// Milliseconds since the Unix epoch.
 #[must_use]
 pub fn wall_ms() -> i64 {

@@ -22,7 +22,7 @@ use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::listen;
 use crate::metrics::{self, Exporter};
 
 mod body;
@@ -55,8 +56,6 @@ use watch::{Activity, Verdict, Watched};
 pub const HEADERS_MAX: usize = 64;
 /// Requests in progress on one HTTP/2 connection, at most.
 pub const STREAMS_MAX: u32 = 64;
-/// Connections that wait to be accepted, at most.
-const BACKLOG: u32 = 1024;
 /// Phases of a server, in their order: it serves,
 const SERVING: u8 = 0;
 /// accepts nothing more and finishes what is in progress,
@@ -164,19 +163,7 @@ impl Reserved {
     /// # Errors
     /// When it is in use or not this machine's, or this is no thread of a Tokio runtime.
     pub fn new(wanted: SocketAddr) -> Result<Self, Error> {
-        let reserve = || {
-            let socket = match wanted {
-                SocketAddr::V4(_) => TcpSocket::new_v4()?,
-                SocketAddr::V6(_) => TcpSocket::new_v6()?,
-            };
-            // As for every listener: connections of a predecessor that linger do not keep the address.
-            socket.set_reuseaddr(true)?;
-            socket.bind(wanted)?;
-            // With that option, on Linux, two can bind; only one that listens keeps others away.
-            Handle::try_current().map_err(io::Error::other)?;
-            socket.listen(BACKLOG)?.into_std()
-        };
-        let listener = reserve().map_err(|reason| bind_error(wanted, reason))?;
+        let listener = listen::reserve(wanted).map_err(|reason| bind_error(wanted, reason))?;
         Ok(Self { listener, wanted })
     }
 }

@@ -16,6 +16,7 @@ pub mod gate;
 pub mod guest;
 pub mod http;
 pub mod lease;
+mod listen;
 pub mod metrics;
 pub mod record;
 pub mod shard;

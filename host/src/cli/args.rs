@@ -159,7 +159,7 @@ Examples:
 const BENCH_EXAMPLES: &str = "\
 Examples:
   quarry bench --quick
-  quarry bench --store file:///tmp/bench --only counter --json
+  quarry bench --store file:///tmp/bench --only durable --json
   quarry bench cluster --quick                     several nodes: failover, moves, requests to the store";
 
 const BENCH_CLUSTER_EXAMPLES: &str = "\
@@ -506,8 +506,8 @@ pub struct Bench {
     /// An option of the store
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub store_option: Vec<Assignment>,
-    /// Only the measurements whose names contain this
-    #[arg(long, value_name = "NAME")]
+    /// Only this group of measurements; may be given several times
+    #[arg(long, value_name = "GROUP", value_parser = crate::bench::GROUPS)]
     pub only: Vec<String>,
     /// How long each measurement runs
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]

@@ -155,19 +155,9 @@ async fn once(
     changes: &mut Changes,
     out: Output,
 ) -> Result<Option<String>, Error> {
-    let project = build::module_of(dir)?;
-    changes.follow(&project.watch);
-    let built = loop {
-        let building = build::build(dir, &project, |line| out.note(line));
-        tokio::select! {
-            built = building => break built?,
-            // What is being built is out of date already: begin again.
-            Some(()) = changes.next() => out.note("changed again; building anew"),
-        }
-    };
-    if built.sha256 == running {
+    let Some(built) = build_anew(dir, running, changes, out).await? else {
         return Ok(None);
-    }
+    };
     let begun = clock::now();
     let module = running::load(&node.guests, config, &built.path, revision).await?;
     let compiled = clock::now().saturating_duration_since(begun);
@@ -190,6 +180,26 @@ async fn once(
         ));
     }
     Ok(Some(built.sha256))
+}
+
+/// Builds the project; again when it changes meanwhile. None when the component is the one that runs, by its digest.
+async fn build_anew(
+    dir: &Path,
+    running: &str,
+    changes: &mut Changes,
+    out: Output,
+) -> Result<Option<build::Built>, Error> {
+    let project = build::module_of(dir)?;
+    changes.follow(&project.watch);
+    let built = loop {
+        let building = build::build(dir, &project, |line| out.note(line));
+        tokio::select! {
+            built = building => break built?,
+            // What is being built is out of date already: begin again.
+            Some(()) = changes.next() => out.note("changed again; building anew"),
+        }
+    };
+    Ok((built.sha256 != running).then_some(built))
 }
 
 fn report(error: &Error, revision: u64, out: Output) {

@@ -122,6 +122,7 @@ fn bad_lines_are_refused() {
         ("dev . --nodes 0", "1..=16"),
         ("dev . --nodes 3 --store file:///d", "cannot be used with"),
         ("bench --seconds 0", "1..=3600"),
+        ("bench --only counter", "durable"),
         ("bench cluster --only nothing", "failover"),
         ("bench cluster --latency fast", "latency"),
         ("bench --quick cluster", "cannot be used with"),

@@ -348,19 +348,11 @@ impl Look<'_> {
         if self.attempt < self.node.config.call.retries {
             return self.again(deadline, last).await;
         }
-        // It may have renewed its lease once more before it died, which is seen only now. One that renews it again lives; it is not
-        // taken over, and waiting for that is of no use.
         let stuck = self.stuck.get_or_insert(Stuck {
             end: until,
             renewed: false,
         });
-        if clock::boot_now() >= stuck.end && until > stuck.end && !stuck.renewed {
-            *stuck = Stuck {
-                end: until,
-                renewed: true,
-            };
-        }
-        let end = stuck.end;
+        let end = stuck.until(until, clock::boot_now());
         if end >= self.patience() || clock::boot_now() >= end {
             return self.give_up(last);
         }
@@ -427,6 +419,20 @@ struct Stuck {
     end: Moment,
     /// Whether a renewal was seen since.
     renewed: bool,
+}
+
+impl Stuck {
+    /// Until when it is waited for; `until` is when its lease ends as far as is known now. It may have renewed it once more before it died,
+    /// which is seen only later. One that renews it again lives: it is not taken over, and waiting for that is of no use.
+    fn until(&mut self, until: Moment, now: Moment) -> Moment {
+        if now >= self.end && until > self.end && !self.renewed {
+            *self = Self {
+                end: until,
+                renewed: true,
+            };
+        }
+        self.end
+    }
 }
 
 /// Whatever may change where a call goes.

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quarry_core::runner::{
     HostEffect, HostEvent, How, Runner, RunnerCommand, RunnerEvent, RunnerReport, StopReason, Which,
@@ -22,9 +21,6 @@ use crate::clock;
 use crate::db::open::{Cutoff, Terms};
 use crate::gate::Ended;
 use crate::gate::deadline::Deadline;
-
-/// The longest sleep: timers stand still while the machine sleeps, and deadlines do not.
-pub(super) const NAP: Duration = Duration::from_secs(1);
 
 /// The runner and its hands.
 pub(super) struct Hands {
@@ -77,7 +73,7 @@ impl Hands {
             let event = tokio::select! {
                 biased;
                 // Deadlines come before whatever else there is to do.
-                () = until(self.runner.wake_at()) => RunnerEvent::Wake,
+                () = clock::until(self.runner.wake_at()) => RunnerEvent::Wake,
                 () = finish.cancelled(), if !finishing => {
                     finishing = true;
                     let reason = StopReason::Released;
@@ -260,20 +256,6 @@ impl Drop for Hands {
             _ = opening.orders.send(Order::Close(How::Abandon));
         }
         self.node.stop.cancel();
-    }
-}
-
-/// Returns at a moment, or up to a second before: sleeping is cut into naps, and who wakes early asks again.
-pub(super) async fn until(moment: Option<Moment>) {
-    let Some(moment) = moment else {
-        return std::future::pending().await;
-    };
-    loop {
-        let left = moment.since(clock::boot_now());
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left.min(NAP)).await;
     }
 }
 

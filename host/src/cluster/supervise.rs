@@ -143,12 +143,8 @@ impl Life {
             OpenError::TimedOut { .. } => (ShardState::Crashed, OpenFailure::TimedOut),
             OpenError::Failed { .. } => (ShardState::Crashed, OpenFailure::Failed),
         };
-        if matches!(error, OpenError::Stopped { .. }) {
-            tracing::info!(shard = self.shard, %error, "shard did not open");
-        } else {
-            tracing::error!(shard = self.shard, generation = self.generation, %error, "shard did not open");
-            slot.metrics.start_failed();
-        }
+        tracing::error!(shard = self.shard, generation = self.generation, %error, "shard did not open");
+        slot.metrics.start_failed();
         slot.fail(state, error.to_string());
         slot.set_attempted();
         teller.open_failed(kind, error.to_string());

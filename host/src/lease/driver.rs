@@ -23,8 +23,6 @@ use super::events::Events;
 use super::handle::{Leases, Want};
 use crate::clock;
 
-/// The longest sleep: timers stand still while the machine sleeps, and deadlines do not.
-const NAP: Duration = Duration::from_secs(1);
 /// How much longer than its limit a store may take to answer before it counts as hanging.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a peer may take to hear of a shard.
@@ -111,8 +109,8 @@ impl Driver {
             let wake = work.control.wake_at();
             let event = tokio::select! {
                 biased;
-                () = until(wake) => Event::Wake,
-                () = until(leaving), if leaving.is_some() => {
+                () = clock::until(wake) => Event::Wake,
+                () = clock::until(leaving), if leaving.is_some() => {
                     tracing::warn!(?leave, "the node did not free all its leases in time; other nodes take them over when they expire");
                     break;
                 }
@@ -266,19 +264,5 @@ impl Loop {
             });
         }
         self.events.emit(event);
-    }
-}
-
-/// Returns at a moment; never without one.
-async fn until(moment: Option<Moment>) {
-    let Some(moment) = moment else {
-        return std::future::pending().await;
-    };
-    loop {
-        let left = moment.since(clock::boot_now());
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left.min(NAP)).await;
     }
 }

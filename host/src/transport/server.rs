@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 use super::auth::{self, Challenge, End, Hello, MESSAGE_MAX_BYTES, PROTOCOL, Proof, Unfit};
 use super::wire::Pieces;
 use super::{Identity, Limits, Service};
+use crate::listen;
 
 mod body;
 mod requests;
@@ -45,8 +46,6 @@ const PROOF_TIME: Duration = Duration::from_secs(2);
 const REFUSED_TIME: Duration = Duration::from_secs(1);
 /// Connections that have not proved themselves, at most; more wait to be accepted.
 const UNPROVED_MAX: usize = 32;
-/// Connections that wait to be accepted, at most.
-const BACKLOG: u32 = 1024;
 /// Bytes that a connection may send before they are read, and a stream of it.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -92,14 +91,7 @@ impl Listener {
     /// When it is in use, or not this machine's.
     pub fn bind(wanted: SocketAddr) -> Result<Self, BindError> {
         let bind = || {
-            let socket = match wanted {
-                SocketAddr::V4(_) => TcpSocket::new_v4()?,
-                SocketAddr::V6(_) => TcpSocket::new_v6()?,
-            };
-            socket.set_reuseaddr(true)?;
-            socket.bind(wanted)?;
-            Handle::try_current().map_err(io::Error::other)?;
-            let listener = socket.listen(BACKLOG)?.into_std()?;
+            let listener = listen::reserve(wanted)?;
             let address = listener.local_addr()?;
             Ok(Self { listener, address })
         };

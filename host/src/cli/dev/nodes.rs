@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
-use super::SETTLE;
 use super::changes::Changes;
+use super::{SETTLE, build_anew};
 use crate::cli::args::Dev;
 use crate::cli::running::Signals;
 use crate::cli::settings::file_url;
@@ -348,19 +348,9 @@ async fn rebuild(
     changes: &mut Changes,
     out: Output,
 ) -> Result<Option<String>, Error> {
-    let project = build::module_of(dir)?;
-    changes.follow(&project.watch);
-    let built = loop {
-        let building = build::build(dir, &project, |line| out.note(line));
-        tokio::select! {
-            built = building => break built?,
-            // What is being built is out of date already: begin again.
-            Some(()) = changes.next() => out.note("changed again; building anew"),
-        }
-    };
-    if built.sha256 == running {
+    let Some(built) = build_anew(dir, running, changes, out).await? else {
         return Ok(None);
-    }
+    };
     let shards = nodes.reload("the component", out).await?;
     if out.json {
         out.event(&json!({"event": "reloaded", "shards": shards}))?;

@@ -632,3 +632,25 @@ async fn orders_name_what_is_valid() {
     }
     rig.stop().await;
 }
+
+#[test]
+fn an_owner_that_is_not_reached_is_waited_for_until_it_surely_lives() {
+    let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+    let mut stuck = Stuck {
+        end: at(10),
+        renewed: false,
+    };
+    // When it is, when its lease ends as far as is known then, and until when it is waited for.
+    for (now, until, end) in [
+        (5, 10, 10),
+        // Renewed before the end: that may be its last before it died, and is looked at when the first has ended.
+        (6, 13, 10),
+        (10, 13, 13),
+        (12, 16, 13),
+        // A second time: it lives, and the end that has passed says so.
+        (13, 16, 13),
+        (15, 19, 13),
+    ] {
+        assert_eq!(stuck.until(at(until), at(now)), at(end), "at {now} s");
+    }
+}
