@@ -266,6 +266,13 @@ impl CallError {
         Self::host(CallErrorKind::NotOwner, message).at(shard)
     }
 
+    /// The shard was closed, or its database had ended, before the call began: nothing was run.
+    #[must_use]
+    pub fn closed(shard: u32) -> Self {
+        let message = format!("shard {shard} was closed before the call began");
+        Self::host(CallErrorKind::Unassigned, message).at(shard)
+    }
+
     /// The shard ended before the call's writes were durable.
     #[must_use]
     pub fn ended(ended: &Ended) -> Self {

@@ -198,11 +198,7 @@ impl ShardHandle {
     }
 
     fn gone(&self) -> CallError {
-        CallError::host(
-            CallErrorKind::Unassigned,
-            format!("shard {} was closed before the call began", self.shard),
-        )
-        .at(self.shard)
+        CallError::closed(self.shard)
     }
 }
 

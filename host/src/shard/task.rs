@@ -106,10 +106,7 @@ impl Shard {
             {
                 self.call(call).await;
             } else {
-                let message = format!("shard {} was closed before the call began", self.shard);
-                _ = call
-                    .answer
-                    .send(Err(CallError::host(CallErrorKind::Unassigned, message)));
+                _ = call.answer.send(Err(CallError::closed(self.shard)));
             }
         }
         if let Guest::Running(instance) =
@@ -166,6 +163,11 @@ impl Shard {
         }
         if self.gate.deadline().passed() {
             _ = answer.send(Err(CallError::lease_ran_out(self.shard)));
+            return;
+        }
+        // Its database has ended, and the word to stop is on its way.
+        if self.gate.is_over() {
+            _ = answer.send(Err(CallError::closed(self.shard)));
             return;
         }
         let instance = match &mut self.guest {
