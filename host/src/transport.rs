@@ -99,6 +99,8 @@ pub enum Ask {
         shard: u32,
         /// How long it may wait for that to become so, in milliseconds.
         wait_ms: u64,
+        /// The newest generation that the one who asks knows: a lease of another node above it is an answer at once.
+        above: u64,
     },
     /// A peer freed a shard's lease for it.
     Notice {

@@ -5,7 +5,7 @@
 //! round of the lease loop, and it costs one question however many calls wait.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quarry_core::route::{Decision, Local};
@@ -14,19 +14,15 @@ use tokio::sync::watch;
 
 use super::node::Node;
 use crate::clock;
-use crate::transport::{Ask, Destination, NotOwner, Told};
+use crate::transport::{Destination, NotOwner};
 
-/// How long a node that was asked may wait until it has the shard.
-const ASKED: Duration = Duration::from_secs(1);
-/// How much longer its answer may take.
-const GRACE: Duration = Duration::from_secs(1);
-/// The pause between two questions.
-const PAUSE: Duration = Duration::from_millis(50);
+mod seek;
+
+use seek::seek;
+
 /// How long a refusal holds: for that long nothing is sent along the route that it came from, unless its owner says that it has the shard
 /// now. A new route holds at once. Longer than two questions are apart.
 const REFUSED: Duration = Duration::from_secs(3);
-/// The longest time for which an owner's word is taken.
-const WORD: Duration = Duration::from_secs(60);
 
 /// What this node has learned of its shards beside the table: from refusals, and from owners.
 pub(super) struct Parking {
@@ -161,8 +157,14 @@ impl Parking {
             .owner
             .take()
             .filter(|owner| owner.generation > generation);
-        if let Some(owner) = self.leading_on(refusal, from) {
-            lot.hint = Some(owner);
+        let Some(owner) = self.leading_on(refusal, from) else {
+            return;
+        };
+        let known = lot.hint.replace(owner);
+        let news = known != lot.hint;
+        drop(lots);
+        if news {
+            self.learned();
         }
     }
 
@@ -231,55 +233,6 @@ impl Parking {
     }
 }
 
-/// Looks for the owner of a shard for as long as calls wait for it.
-async fn seek(node: Weak<Node>, shard: u32) {
-    loop {
-        let Some(node) = node.upgrade() else { return };
-        let Some(peers) = node.peers() else { return };
-        let hint = {
-            let mut lots = peers.parking.lots();
-            let Some(lot) = lots.get_mut(&shard) else {
-                return;
-            };
-            if lot.parked == 0 || node.stop.is_cancelled() {
-                lot.seeking = false;
-                let now = clock::boot_now();
-                let known = lot.refused.is_some_and(|refused| now < refused.until)
-                    || lot.owner.as_ref().is_some_and(|owner| now < owner.until);
-                if !known {
-                    lots.remove(&shard);
-                }
-                return;
-            }
-            lot.hint.clone()
-        };
-        node.leases.route_miss(shard);
-        // What was said last counts before a table that may be behind.
-        let hint = node
-            .closing_for(shard)
-            .or(hint)
-            .or_else(|| node.successor(shard))
-            .or_else(|| node.elsewhere_by_table(shard));
-        if let Some(to) = hint.filter(|to| to.node != peers.parking.me) {
-            let sent = clock::boot_now();
-            let ask = Ask::Place {
-                shard,
-                wait_ms: u64::try_from(ASKED.as_millis()).unwrap_or(u64::MAX),
-            };
-            match peers.transport.ask(&to, ask, ASKED + GRACE).await {
-                Ok(Told::Owner { generation, for_ms }) => {
-                    let until = sent + Duration::from_millis(for_ms).min(WORD);
-                    peers.parking.found(shard, to, generation, until);
-                }
-                Ok(Told::NotOwner(refusal)) => peers.parking.pointed(shard, refusal, &to.node),
-                Ok(_) | Err(_) => peers.parking.unhinted(shard, &to),
-            }
-        }
-        drop(node);
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
 impl Parking {
     /// Whom a refusal names: neither the node that refused nor this one.
     fn leading_on(&self, refusal: NotOwner, from: &str) -> Option<Destination> {
@@ -300,9 +253,14 @@ impl Parking {
                 until,
             });
         }
+        self.learned();
+    }
+
+    fn learned(&self) {
         self.news.send_modify(|version| *version += 1);
     }
 
+    /// A node that should have the shard, or get it, does not.
     fn pointed(&self, shard: u32, refusal: NotOwner, from: &str) {
         if let Some(lot) = self.lots().get_mut(&shard) {
             // It does not have it yet: calls go on waiting.
@@ -311,6 +269,16 @@ impl Parking {
             }
             // Where there is no hint any more, the table is asked.
             lot.hint = self.leading_on(refusal, from);
+        }
+    }
+
+    /// A node that was asked for no better reason than that it is there may know the owner.
+    fn heard(&self, shard: u32, refusal: NotOwner, from: &str) {
+        let owner = self.leading_on(refusal, from);
+        if let Some(lot) = self.lots().get_mut(&shard)
+            && owner.is_some()
+        {
+            lot.hint = owner;
         }
     }
 

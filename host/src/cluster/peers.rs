@@ -207,9 +207,13 @@ impl Service for Node {
     async fn answer(&self, ask: Ask) -> Told {
         match ask {
             Ask::Report => Told::Report(Box::new(self.report())),
-            Ask::Place { shard, wait_ms } => {
+            Ask::Place {
+                shard,
+                wait_ms,
+                above,
+            } => {
                 let wait = Duration::from_millis(wait_ms).min(WAIT_MAX);
-                self.place(shard, wait).await
+                self.place(shard, wait, above).await
             }
             Ask::Notice { shard } => {
                 self.leases.notice(shard);
@@ -268,8 +272,8 @@ impl Node {
         }
     }
 
-    /// Whether a shard is served here; waits for that to become so.
-    async fn place(&self, shard: u32, wait: Duration) -> Told {
+    /// Whether a shard is served here; waits for that to become so, unless another node is known to have got it meanwhile.
+    async fn place(&self, shard: u32, wait: Duration, above: u64) -> Told {
         let (Some(slot), Some(peers)) = (self.slots.get(shard as usize), self.peers()) else {
             return Told::failed(self.no_such_shard(shard));
         };
@@ -288,7 +292,8 @@ impl Node {
             // What is about to close does not come back.
             let going = matches!(slot.local(), Local::Closing { .. });
             let gone = self.closing_for(shard).is_some();
-            if going || gone || !news.until(end).await {
+            let passed = self.passed_by(shard, above);
+            if going || gone || passed || !news.until(end).await {
                 return Told::NotOwner(self.not_owner(shard));
             }
         }
@@ -371,6 +376,24 @@ impl Node {
             return None;
         }
         self.destination(&route.owner)
+    }
+
+    /// The generation of a shard's lease, as the table says.
+    pub(super) fn generation_by_table(&self, shard: u32) -> u64 {
+        let routes = self.leases.routes();
+        let route = routes.shards.get(shard as usize).and_then(Option::as_ref);
+        route.map_or(0, |route| route.generation)
+    }
+
+    /// Whether another node got a shard by a lease above this generation, as the table says.
+    fn passed_by(&self, shard: u32, above: u64) -> bool {
+        let routes = self.leases.routes();
+        let route = routes.shards.get(shard as usize).and_then(Option::as_ref);
+        route.is_some_and(|route| {
+            route.generation > above
+                && route.state == RouteState::Open
+                && *route.owner.as_str() != *self.node
+        })
     }
 
     /// Until when a node may have a shard, as the table says now. None when it is in another session by now.

@@ -451,14 +451,19 @@ impl News {
         }
     }
 
+    /// Waits for news.
+    pub async fn changed(&mut self) {
+        tokio::select! {
+            _ = self.slots.changed() => {}
+            _ = self.routes.changed() => {}
+            _ = self.learned.changed() => {}
+        }
+    }
+
     /// Waits for news, at most until a moment; says whether there are any.
     pub async fn until(&mut self, until: Moment) -> bool {
-        tokio::select! {
-            _ = self.slots.changed() => true,
-            _ = self.routes.changed() => true,
-            _ = self.learned.changed() => true,
-            () = tokio::time::sleep_until(instant(until)) => false,
-        }
+        let changed = tokio::time::timeout_at(instant(until), self.changed());
+        changed.await.is_ok()
     }
 }
 

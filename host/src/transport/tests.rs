@@ -585,6 +585,7 @@ async fn requests_in_progress_and_waits_for_answers_are_bounded() {
             Ask::Place {
                 shard: 1,
                 wait_ms: 0,
+                above: 0,
             },
             Duration::from_millis(50),
         )

@@ -128,4 +128,10 @@ fn hints_lead_on_and_never_back() {
     assert_eq!(hint(), Some(at("c")));
     parking.unhinted(3, &at("c"));
     assert_eq!(hint(), None);
+    // Who was asked for no reason may know the owner, and takes nothing back that another said.
+    parking.heard(3, refusal(None), "a");
+    parking.heard(3, refusal(Some("c")), "a");
+    parking.heard(3, refusal(None), "b");
+    parking.heard(3, refusal(Some("me")), "b");
+    assert_eq!(hint(), Some(at("c")));
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use quarry_core::lease::record::NodeName;
 use quarry_core::route::{Local, RouteState, RouteTable};
 use quarry_core::runner::{RunnerCommand, RunnerEvent, StopReason};
 
@@ -345,6 +346,7 @@ async fn who_has_just_closed_a_shard_says_at_once_for_whom() {
     let ask = transport::Ask::Place {
         shard: 0,
         wait_ms: 30_000,
+        above: 0,
     };
     let asked = node.answer(ask);
     let told = tokio::time::timeout(Duration::from_secs(10), asked).await;
@@ -370,6 +372,70 @@ async fn who_has_just_closed_a_shard_says_at_once_for_whom() {
     rig.until("a", 0, |local| matches!(local, Local::Open { .. }))
         .await;
     assert_eq!(node.slots[0].left_for(), None);
+    rig.stop().await;
+}
+
+/// A node that cannot read the leases any more, or has not yet, knows of nobody.
+#[tokio::test]
+async fn who_knows_no_owner_asks_the_other_nodes() {
+    let rig = Rig::start(&["a", "b", "c"], |_| {}).await;
+    rig.shift(0, "a", "b", 7).await;
+    rig.believe("c", |routes| routes.shards[0] = None);
+    let reply = call(rig.node("c"), 0, "add").await.expect("b has it");
+    assert_eq!(*reply.node, *"b");
+    // Nor does one that does not answer keep it from that.
+    rig.believe("c", |routes| {
+        let a: NodeName = "a".parse().expect("a name");
+        let of_a = routes.shards[3].clone().expect("a's");
+        let route = routes.shards[0].insert(of_a);
+        route.state = RouteState::Moving;
+        let a = routes.nodes.get_mut(&a).expect("a node");
+        a.address = memory::Network::address("nobody");
+    });
+    rig.node("c").node.peers().expect("peers").parking.refused(
+        0,
+        7,
+        NotOwner {
+            generation: 7,
+            owner: None,
+        },
+        "b",
+    );
+    let reply = call(rig.node("c"), 0, "add").await.expect("b has it");
+    assert_eq!(*reply.node, *"b");
+    rig.stop().await;
+}
+
+/// It was to get the shard, and another got it meanwhile: who asks is told at once, instead of after the wait.
+#[tokio::test]
+async fn who_was_passed_by_says_so() {
+    let rig = Rig::start(&["a", "b"], |_| {}).await;
+    let node = rig.node("b").node.clone();
+    let ask = |above| transport::Ask::Place {
+        shard: 0,
+        wait_ms: 30_000,
+        above,
+    };
+    rig.believe("b", |routes| {
+        let route = routes.shards[0].as_mut().expect("a route");
+        route.generation = 5;
+    });
+    let asking = {
+        let node = node.clone();
+        let ask = ask(5);
+        tokio::spawn(async move { node.answer(ask).await })
+    };
+    let told = node.answer(ask(4));
+    let told = tokio::time::timeout(LONG, told).await.expect("at once");
+    assert!(matches!(told, Told::NotOwner(_)), "{told:?}");
+    assert!(!asking.is_finished(), "nothing newer is known");
+    rig.believe("b", |routes| {
+        let route = routes.shards[0].as_mut().expect("a route");
+        route.generation = 6;
+    });
+    let told = tokio::time::timeout(Duration::from_secs(10), asking).await;
+    let told = told.expect("it waits no longer").expect("joined");
+    assert!(matches!(told, Told::NotOwner(_)), "{told:?}");
     rig.stop().await;
 }
 
