@@ -7,7 +7,7 @@ use super::{STORE, Server};
 use crate::cluster::fleet::{
     Fleet, NAMES, SHARDS, SHARE, TAKEN_OVER_WITHIN, changed, configured, of,
 };
-use crate::cluster::load::{Load, Writer};
+use crate::cluster::load::{Load, Teller, Work, Writer};
 use crate::cluster::proxy::Proxy;
 use crate::cluster::{alone, seed};
 use crate::support::process::{Setup, Signal};
@@ -18,6 +18,15 @@ const ROUNDS: u64 = 30;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_s3_values_outlive_kills_partitions_and_outages() {
+    outlives::<Writer>("kv").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_s3_money_outlives_kills_partitions_and_outages() {
+    outlives::<Teller>("bank").await;
+}
+
+async fn outlives<W: Work>(guest: &str) {
     let _alone = alone().await;
     let Some(mut server) = Server::new() else {
         return;
@@ -29,7 +38,7 @@ async fn over_s3_values_outlive_kills_partitions_and_outages() {
     let mut setups = Vec::new();
     for name in NAMES {
         let proxy = Proxy::to(server.port).await;
-        let mut setup = configured(Setup::new("kv", STORE, SHARDS), name);
+        let mut setup = configured(Setup::new(guest, STORE, SHARDS), name);
         for (name, value) in s3_options(proxy.port) {
             setup = setup.with(&["--store-option", &format!("{name}={value}")]);
         }
@@ -37,7 +46,7 @@ async fn over_s3_values_outlive_kills_partitions_and_outages() {
         proxies.push(proxy);
     }
     let mut fleet = Fleet::start(setups).await;
-    let load = Load::<Writer>::start(CLIENTS, &fleet.doors, seed).await;
+    let load = Load::<W>::start(CLIENTS, &fleet.doors, seed).await;
     fleet.lenient(true);
 
     // One node does not reach the store; its peers and its clients reach it.
@@ -56,6 +65,8 @@ async fn over_s3_values_outlive_kills_partitions_and_outages() {
     let served =
         served.filter(|shard| shard["node"] == NAMES[victim] && shard["status"] == "running");
     assert_eq!(served.count(), 0, "{status:#}");
+    // Who calls through it is answered all the same: it asks its peers for the owners.
+    load.quiet().await;
     proxies[victim].heal();
     let again = fleet.settled().await;
     assert_eq!(changed(&after, &again), of(&again, victim), "{again:?}");
