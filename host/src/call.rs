@@ -255,7 +255,10 @@ impl CallError {
     /// There was no instance to run it.
     #[must_use]
     pub fn no_room(why: NoRoom) -> Self {
-        Self::host(CallErrorKind::NoRoom, why.to_string())
+        Self {
+            retryable: !matches!(why, NoRoom::NoQueries { .. }),
+            ..Self::host(CallErrorKind::NoRoom, why.to_string())
+        }
     }
 
     /// This node's lease on a shard ran out, and nothing was run.

@@ -287,6 +287,14 @@ pub enum NoRoom {
         /// `limits.instances`.
         instances: u32,
     },
+    /// There is none for queries, now or later.
+    #[error(
+        "limits.instances ({instances}) leaves none for queries: all are kept for the shards themselves; raise limits.instances"
+    )]
+    NoQueries {
+        /// `limits.instances`.
+        instances: u32,
+    },
 }
 
 /// A guest's own error; the record `types.error` of the WIT.

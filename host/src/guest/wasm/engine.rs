@@ -259,9 +259,10 @@ impl Runtime {
     pub(super) fn query_place(&self) -> Result<OwnedSemaphorePermit, NoRoom> {
         self.queries.clone().try_acquire_owned().map_err(|_| {
             self.queries_refused.fetch_add(1, Ordering::Relaxed);
-            NoRoom::Queries {
-                queries: self.query_share,
-                instances: self.instances,
+            let (queries, instances) = (self.query_share, self.instances);
+            match queries {
+                0 => NoRoom::NoQueries { instances },
+                _ => NoRoom::Queries { queries, instances },
             }
         })
     }
