@@ -114,9 +114,10 @@ section! {
     interval: Option<Duration> = None, Kind::Duration(millis(10), secs(300));
     /// How long before the end of a lease its owner stops. Default: a sixth of `ttl`.
     margin: Option<Duration> = None, Kind::Duration(millis(50), secs(300));
-    /// How leases lie in the store. `session`: one small write a node and round; `shard`: one a shard and round. All nodes have the same.
+    /// How leases lie in the store. `session`: one small write a node and round; `shard`: one a shard and round. The first node's layout is
+    /// kept in the cluster's record, and a node with another one refuses to start.
     layout: Layout = Layout::Session, Kind::Choice(&["session", "shard"]);
-    /// Where this node is, for people, and for placement where all else is equal.
+    /// Where this node is, for people, and for a placement of one's own: the default one does not look at it.
     zone: Option<String> = None, Kind::Name;
 }
 

@@ -40,6 +40,8 @@ pub struct Wanted {
     pub shards: u32,
     /// The name of the merge operator, if there is to be one.
     pub merge_operator: Option<String>,
+    /// How leases lie in the store (`lease.layout`); none where there are no leases.
+    pub lease_layout: Option<&'static str>,
 }
 
 /// What lies in the store.
@@ -64,6 +66,9 @@ pub struct ClusterRecord {
     /// By which the nodes of the cluster know each other. Records of version 1 have none, until a newer build reads them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
+    /// How the leases of its nodes lie in the store, since the first of them. Nodes that differ would take each other for dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_layout: Option<String>,
 }
 
 /// Why a node cannot work on the data.
@@ -107,6 +112,18 @@ pub enum Error {
         found: Option<String>,
         /// The operator configured.
         wanted: Option<String>,
+    },
+    /// The nodes of the cluster keep their leases in another way.
+    #[error(
+        "the nodes on {location} keep their leases with lease.layout = {found:?}, and this node is configured with {wanted:?}: nodes that differ would take each other for dead. Configure {found:?}; to change it, stop all nodes and take `lease_layout` out of the record"
+    )]
+    Layout {
+        /// The record, with its store.
+        location: String,
+        /// The layout in the record.
+        found: String,
+        /// The layout configured.
+        wanted: &'static str,
     },
     /// Keys are assigned to shards in another way.
     #[error(
@@ -161,7 +178,8 @@ impl Error {
 /// Creates the record under `<path>/_quarry/`, or checks the one that is there. Of any number of nodes that create it at
 /// once one wins, and the others check what it wrote.
 ///
-/// A record of an older version is brought up to this one, which gives it a secret.
+/// A record of an older version is brought up to this one, which gives it a secret, and one that knows no layout of leases gets that of the
+/// first node that has some.
 ///
 /// Costs one read, and one conditional put when there is no record yet or it is an older one. It takes as long as the store does: callers set
 /// the deadline.
@@ -181,16 +199,18 @@ pub async fn ensure(store: &Store, path: &str, wanted: &Wanted) -> Result<Cluste
         counter: 1,
         nonce: nonce(),
         secret: Some(Secret::random()),
+        lease_layout: wanted.lease_layout.map(str::to_owned),
     };
     let mut attempt = 1;
     loop {
         let (record, mode) = match place.read_tagged().await? {
             Some((found, tag)) => {
                 let found = place.check(found, wanted)?;
-                if found.secret.is_some() {
+                let says = found.lease_layout.is_some() || wanted.lease_layout.is_none();
+                if found.secret.is_some() && says {
                     return Ok(found);
                 }
-                (found.renewed(), PutMode::Update(tag))
+                (found.renewed(wanted), PutMode::Update(tag))
             }
             None => (mine.clone(), PutMode::Create),
         };
@@ -226,14 +246,18 @@ pub async fn read(store: &Store, path: &str) -> Result<Option<ClusterRecord>, Er
 
 impl ClusterRecord {
     /// The same record in the newest version.
-    fn renewed(&self) -> Self {
-        Self {
+    fn renewed(&self, wanted: &Wanted) -> Self {
+        let mut record = Self {
             version: VERSION,
             counter: self.counter.saturating_add(1),
             nonce: nonce(),
-            secret: Some(Secret::random()),
             ..self.clone()
+        };
+        record.secret.get_or_insert_with(Secret::random);
+        if let (None, Some(layout)) = (&record.lease_layout, wanted.lease_layout) {
+            record.lease_layout = Some(layout.to_owned());
         }
+        record
     }
 }
 
@@ -328,6 +352,7 @@ impl<'a> Place<'a> {
         let texts = [
             Some(&record.hash),
             record.merge_operator.as_ref(),
+            record.lease_layout.as_ref(),
             Some(&record.nonce),
         ];
         if let Some(text) = texts
@@ -375,7 +400,14 @@ impl<'a> Place<'a> {
                 wanted,
             });
         }
-        Ok(found)
+        match (&found.lease_layout, wanted.lease_layout) {
+            (Some(layout), Some(wanted)) if layout != wanted => Err(Error::Layout {
+                location,
+                found: layout.clone(),
+                wanted,
+            }),
+            _ => Ok(found),
+        }
     }
 
     fn invalid(&self, problem: String) -> Error {

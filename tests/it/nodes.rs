@@ -178,6 +178,11 @@ async fn any_node_answers_for_all_and_an_operator_moves_shards_under_load() {
             (&report["node"], &report["status"]),
             (&to.into(), &"running".into())
         );
+        assert_eq!(
+            (&report["pinned"], &report["why"]),
+            (&true.into(), &"moved by an operator".into()),
+            "{report:#}"
+        );
     }
     run(&[
         "node",
@@ -204,9 +209,32 @@ async fn any_node_answers_for_all_and_an_operator_moves_shards_under_load() {
     };
     let known = tokio::time::timeout(Duration::from_secs(30), draining).await;
     known.expect("n3 is known to be draining");
-    run(&["node", "uncordon", "n3", "--server", url])
-        .await
-        .with(0);
+    // The last one keeps its shards: nobody would have them.
+    let drain = |name| {
+        [
+            "node",
+            "drain",
+            name,
+            "--timeout",
+            PATIENCE,
+            "--server",
+            url,
+        ]
+    };
+    run(&drain("n2")).await.with(0);
+    let refused = run(&drain("n1")).await.with(4);
+    assert!(
+        refused.stderr.contains("no node but `n1` takes shards"),
+        "{refused:#?}"
+    );
+    for shard in 0..SHARDS {
+        assert_eq!(owner(&nodes[0], shard).await, "n1");
+    }
+    for name in ["n2", "n3"] {
+        run(&["node", "uncordon", name, "--server", url])
+            .await
+            .with(0);
+    }
     balanced(&nodes).await;
     stop.store(true, Ordering::Release);
     let mut rounds = 0;

@@ -87,6 +87,8 @@ pub struct Control {
     cordoned: bool,
     draining: bool,
     leaving: bool,
+    /// How many shards the last plan gives this node.
+    share: u32,
     leave: Pace,
 
     look: Pace,
@@ -178,6 +180,7 @@ impl Control {
             cordoned: false,
             draining: false,
             leaving: false,
+            share: 0,
             leave: pace(),
             look: pace(),
             looks: 0,

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::peers::Peers;
-use super::status::{ProbeState, ProbeStatus, ShardReport};
+use super::status::{ProbeState, ProbeStatus, ShardReport, ShardState};
 use crate::clock;
 use crate::config::Config;
 use crate::db::open::Databases;
@@ -46,6 +46,8 @@ pub(super) struct Node {
     pub fixed: Option<Vec<bool>>,
     /// Whether the first round of the lease loop was made.
     pub settled: AtomicBool,
+    /// All of this node's share has run at once, some time.
+    pub full: AtomicBool,
     /// This node's place in its cluster.
     pub leases: Arc<Leases>,
     /// The runner's queue.
@@ -96,14 +98,24 @@ impl Node {
         }
     }
 
-    /// Whether every shard that is this node's to run runs.
+    /// Whether every shard that is this node's to run runs. A node that has just joined is not ready before it has its share; from then on
+    /// a shard that comes does not make it unready while it opens.
     pub fn share_ready(&self) -> bool {
         let settled = self.fixed.is_some() || self.settled.load(Ordering::Acquire);
-        settled
-            && self
-                .slots
-                .iter()
-                .all(|slot| slot.is_ready() || !self.is_mine(slot))
+        let full = self.full.load(Ordering::Acquire);
+        let arrives =
+            |slot: &Slot| full && slot.state() == ShardState::Starting && !slot.attempted();
+        let mut running = 0;
+        let ready = settled
+            && self.slots.iter().all(|slot| {
+                running += u32::from(slot.is_ready());
+                slot.is_ready() || !self.is_mine(slot) || arrives(slot)
+            });
+        let ready = ready && (full || running >= self.leases.share());
+        if ready && !full {
+            self.full.store(true, Ordering::Release);
+        }
+        ready
     }
 
     /// The shards that are this node's to run and do not.

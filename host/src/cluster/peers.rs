@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use quarry_core::control;
+use quarry_core::control::{self, CommandError};
 use quarry_core::lease::record::NodeName;
 use quarry_core::route::{Local, RouteState};
 use quarry_core::time::Moment;
@@ -17,7 +17,7 @@ use super::status::{NodeReport, ShardState};
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::config::{Config, Strategy};
-use crate::lease::handle::Notifier;
+use crate::lease::handle::{AskError, Notifier};
 use crate::metrics::{Outcome, PeerMetrics};
 use crate::transport::server::{BindError, Listener};
 use crate::transport::{
@@ -225,13 +225,13 @@ impl Service for Node {
             },
             Ask::Shard { shard } => match self.slots.get(shard as usize) {
                 Some(slot) if slot.state() != ShardState::Unassigned => {
-                    Told::Shard(Box::new(slot.report()))
+                    Told::Shard(Box::new(self.report_of(shard).await))
                 }
                 Some(_) => Told::NotOwner(self.not_owner(shard)),
                 None => Told::failed(self.no_such_shard(shard)),
             },
             Ask::Restart { shard } => match self.restart(shard).await {
-                Ok(()) => Told::Shard(Box::new(self.slots[shard as usize].report())),
+                Ok(()) => Told::Shard(Box::new(self.report_of(shard).await)),
                 Err(error) => self.failed(shard, error),
             },
             Ask::DurableSeq { shard } => match self.durable_seq(shard) {
@@ -310,12 +310,25 @@ impl Node {
             },
             Command::Cordon => control::Command::Cordon,
             Command::Uncordon => control::Command::Uncordon,
-            Command::Drain => control::Command::Drain,
+            Command::Drain => {
+                let members = self.members().await;
+                if members.leased.is_some() && members.takers().all(|taker| *taker == *self.node) {
+                    let message = format!(
+                        "no node but `{}` takes shards: drained, it would leave them without an owner. Start another node, or `quarry node uncordon` one, first",
+                        self.node
+                    );
+                    return Err(CallError::host(CallErrorKind::Refused, message));
+                }
+                control::Command::Drain
+            }
         };
-        self.leases
-            .command(command)
-            .await
-            .map_err(|error| CallError::host(CallErrorKind::Refused, error.to_string()))
+        self.leases.command(command).await.map_err(|error| {
+            let kind = match error {
+                AskError::Refused(CommandError::NotHeld { .. }) => CallErrorKind::NotOwner,
+                _ => CallErrorKind::Refused,
+            };
+            CallError::host(kind, error.to_string())
+        })
     }
 
     /// A failure of a question about a shard: one that is not here is no failure of the shard.

@@ -114,20 +114,21 @@ impl Cluster {
     /// [`CallErrorKind::Invalid`] for a number out of range.
     pub async fn shard(&self, shard: u32, timeout: Duration) -> Result<ShardReport, CallError> {
         self.check_shard(shard)?;
-        let own = self.node.slots[shard as usize].report();
-        match self.node.elsewhere(shard) {
-            None => Ok(own),
-            Some(to) => Ok(
-                match self.node.ask(&to, Ask::Shard { shard }, timeout).await {
-                    Ok(Told::Shard(report)) => *report,
-                    Ok(Told::NotOwner(_)) => self.node.absent(shard, &to.node),
-                    Ok(other) => self
-                        .node
-                        .unavailable(shard, &to.node, other.into_error(&to.node)),
-                    Err(error) => self.node.unavailable(shard, &to.node, error),
-                },
-            ),
+        let mut report = match self.node.elsewhere(shard) {
+            None => self.node.report_of(shard).await,
+            Some(to) => match self.node.ask(&to, Ask::Shard { shard }, timeout).await {
+                Ok(Told::Shard(report)) => *report,
+                Ok(Told::NotOwner(_)) => self.node.absent(shard, &to.node),
+                Ok(other) => self
+                    .node
+                    .unavailable(shard, &to.node, other.into_error(&to.node)),
+                Err(error) => self.node.unavailable(shard, &to.node, error),
+            },
+        };
+        if let Some(lease) = self.node.lease(shard).await {
+            report.add(&lease);
         }
+        Ok(report)
     }
 
     /// The newest write up to which every write of a shard is durable, wherever the shard is.
@@ -198,21 +199,52 @@ impl Cluster {
         self.check_shard(shard)?;
         let members = self.node.members().await;
         members.check(to)?;
+        let end = clock::boot_now() + timeout;
+        loop {
+            let mut changed = self.node.leases.watch_routes();
+            let ordered = self.order_move(shard, to, timeout).await;
+            let error = match ordered {
+                Ok(()) => return Ok(()),
+                Err(error) => error.at(shard),
+            };
+            // The table is behind, and whoever it names does not hold the shard: nobody was given the order.
+            let behind = matches!(
+                error.kind,
+                CallErrorKind::NotOwner | CallErrorKind::Unassigned
+            );
+            if !behind || clock::boot_now() + AGAIN >= end {
+                return Err(error);
+            }
+            self.node.leases.route_miss(shard);
+            _ = tokio::time::timeout(AGAIN, changed.changed()).await;
+        }
+    }
+
+    /// Gives the order to whoever has the shard by the table. Where that is the very node that is to have it, it is asked: it may have
+    /// got the shard by itself meanwhile, or may have given it away again.
+    async fn order_move(&self, shard: u32, to: &str, timeout: Duration) -> Result<(), CallError> {
+        let owner = self.node.owner(shard);
+        let owner = owner.ok_or_else(|| self.node.unassigned(shard))?;
         let command = Command::Move {
             shard,
             to: to.to_owned(),
         };
-        let owner = self
-            .node
-            .owner(shard)
-            .ok_or_else(|| self.node.unassigned(shard))?;
-        // It may have got there by itself meanwhile.
-        if *owner == *to {
-            return Ok(());
+        if *owner != *to {
+            return self.order(&owner, command, timeout).await;
         }
-        self.order(&owner, command, timeout)
-            .await
-            .map_err(|error| error.at(shard))
+        if *owner == *self.node.node {
+            let local = self.node.slots[shard as usize].local();
+            let here = matches!(local, Local::Opening | Local::Open { .. } | Local::Refusing);
+            return here
+                .then_some(())
+                .ok_or_else(|| self.node.unassigned(shard));
+        }
+        let there = self.node.elsewhere_by_table(shard);
+        let there = there.ok_or_else(|| self.node.unassigned(shard))?;
+        match self.node.ask(&there, Ask::Shard { shard }, timeout).await? {
+            Told::Shard(_) => Ok(()),
+            other => Err(other.into_error(&there.node)),
+        }
     }
 
     /// Has a node take no further shards (cordon), take some again (uncordon), or hand all over and take none (drain). Returns once the
@@ -238,10 +270,33 @@ impl Cluster {
             );
             CallError::host(CallErrorKind::Refused, message)
         })?;
+        let drains = matches!(command, Command::Drain);
         match self.node.ask(&to, Ask::Command(command), timeout).await? {
-            Told::Done => Ok(()),
-            other => Err(other.into_error(node)),
+            Told::Done => {}
+            other => return Err(other.into_error(node)),
         }
+        if drains {
+            // Who empties one node after the other is to be told when it comes to the last: so this node has to know before it answers.
+            let known = async {
+                while self.node.members().await.takes(node) {
+                    tokio::time::sleep(AGAIN).await;
+                }
+            };
+            _ = tokio::time::timeout(timeout.min(LOOK), known).await;
+        }
+        Ok(())
+    }
+}
+
+impl ShardReport {
+    /// What the shard's lease says beside what its owner does; nothing when the owner is newer.
+    fn add(&mut self, lease: &ShardLease) {
+        if lease.generation < self.generation {
+            return;
+        }
+        self.why = (!lease.why.is_empty()).then(|| lease.why.clone());
+        self.generation = self.generation.max(lease.generation);
+        self.pinned = lease.pinned;
     }
 }
 
@@ -330,9 +385,7 @@ impl Node {
             .map(|shard| {
                 let mut report = self.told(shard, &routes, &reports);
                 if let Some(lease) = leases.get(&shard) {
-                    report.why = (!lease.why.is_empty()).then(|| lease.why.clone());
-                    report.generation = report.generation.max(lease.generation);
-                    report.pinned = lease.pinned;
+                    report.add(lease);
                 }
                 (shard, report)
             })
@@ -445,8 +498,23 @@ impl Node {
         }
     }
 
+    /// How a shard is here, with what its lease says.
+    pub(super) async fn report_of(&self, shard: u32) -> ShardReport {
+        let mut report = self.slots[shard as usize].report();
+        if let Some(lease) = self.lease(shard).await {
+            report.add(&lease);
+        }
+        report
+    }
+
+    /// A shard's lease as this node knows it.
+    async fn lease(&self, shard: u32) -> Option<ShardLease> {
+        let leases = self.leases.shards().await.ok()?;
+        leases.into_iter().find(|lease| lease.shard == shard)
+    }
+
     /// The nodes that this one knows.
-    async fn members(&self) -> Members {
+    pub(super) async fn members(&self) -> Members {
         Members {
             leased: self.leases.nodes().await.ok(),
             routes: self.leases.routes(),

@@ -321,6 +321,7 @@ impl Cluster {
         let node = Arc::new(Node {
             fixed,
             settled: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             leases,
             runner,
             peers: std::sync::OnceLock::new(),
@@ -411,6 +412,10 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
     let wanted = record::Wanted {
         shards: node.config.shards,
         merge_operator: node.config.merge_operator.clone(),
+        lease_layout: node
+            .leases
+            .leased_strategy()
+            .then(|| node.config.lease.layout.as_str()),
     };
     let checked = record::ensure(&node.store, &node.config.path, &wanted);
     match tokio::time::timeout(PROBE_TIME, checked).await {

@@ -180,6 +180,22 @@ pub(super) fn misfits(config: &Config) -> Vec<(&'static str, String)> {
         }
     }
     let internal = &config.internal;
+    if config.strategy == Strategy::Local {
+        let fresh = Config::default();
+        for (key, set) in [
+            ("lease.ttl", config.lease.ttl != fresh.lease.ttl),
+            ("lease.interval", config.lease.interval.is_some()),
+            ("lease.margin", config.lease.margin.is_some()),
+            ("lease.layout", config.lease.layout != fresh.lease.layout),
+            ("internal.listen", internal.listen != fresh.internal.listen),
+            ("internal.advertise", internal.advertise.is_some()),
+        ] {
+            if set {
+                let message = "it has no effect with strategy = \"local\", where this node has the store to itself: set strategy = \"lease\" (--strategy lease) for a cluster, or remove it";
+                found.push((key, message.into()));
+            }
+        }
+    }
     if let Some(problem) = internal.advertise.as_deref().and_then(address_problem) {
         found.push(("internal.advertise", problem));
     }
@@ -364,7 +380,10 @@ mod tests {
             (15.0, None, secs(0.7), Some("lease.margin")),
             (60.0, secs(0.5), None, Some("lease.interval")),
         ] {
-            let mut config = Config::default();
+            let mut config = Config {
+                strategy: Strategy::Lease,
+                ..Config::default()
+            };
             config.lease.ttl = Duration::from_secs_f64(ttl);
             config.lease.interval = interval;
             config.lease.margin = margin;

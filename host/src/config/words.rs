@@ -88,12 +88,20 @@ impl Field for Strategy {
     }
 }
 
-impl Field for Layout {
-    fn get(&self, _: Kind) -> Value {
-        Value::from(match self {
+impl Layout {
+    /// Its word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Session => "session",
             Self::Shard => "shard",
-        })
+        }
+    }
+}
+
+impl Field for Layout {
+    fn get(&self, _: Kind) -> Value {
+        Value::from(self.as_str())
     }
 
     fn set(&mut self, value: &Value) -> Result<(), String> {

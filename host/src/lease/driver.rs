@@ -177,7 +177,9 @@ impl Loop {
             }
         }
         self.leases.set_session(self.control.session());
-        self.events.gauges(&self.control.gauges(now));
+        let gauges = self.control.gauges(now);
+        self.leases.set_share(gauges.share);
+        self.events.gauges(&gauges);
         let first = &self.first;
         if first.read && first.claims == 0 && first.opening.is_empty() {
             self.progress.send_if_modified(|progress| {

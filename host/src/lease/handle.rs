@@ -4,6 +4,7 @@
 //! at all: no caller waits for the store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -79,6 +80,8 @@ pub struct Leases {
     routes: watch::Sender<Arc<RouteTable>>,
     current: ArcSwap<RouteTable>,
     notifier: ArcSwapOption<Arc<dyn Notifier>>,
+    /// How many shards are to be this node's by the last plan.
+    share: AtomicU32,
     wants: Option<mpsc::Sender<Want>>,
 }
 
@@ -104,6 +107,7 @@ impl Leases {
             current: ArcSwap::new(routes.clone()),
             routes: watch::Sender::new(routes),
             notifier: ArcSwapOption::empty(),
+            share: AtomicU32::new(0),
             wants,
         }
     }
@@ -216,6 +220,15 @@ impl Leases {
                 ..Me::clone(&me)
             }));
         }
+    }
+
+    /// How many shards are to be this node's by the last plan of its loop; 0 without one.
+    pub(crate) fn share(&self) -> u32 {
+        self.share.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_share(&self, share: u32) {
+        self.share.store(share, Ordering::Release);
     }
 
     pub(crate) fn set_secret(&self, secret: Option<Secret>) {

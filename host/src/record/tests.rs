@@ -23,7 +23,38 @@ fn wanted(shards: u32, operator: Option<&str>) -> Wanted {
     Wanted {
         shards,
         merge_operator: operator.map(str::to_owned),
+        lease_layout: None,
     }
+}
+
+/// Nodes that keep their leases in different ways would take each other for dead.
+#[tokio::test]
+async fn the_first_node_with_leases_says_how_they_lie() {
+    let store = memory();
+    let with = |layout| Wanted {
+        lease_layout: layout,
+        ..wanted(4, None)
+    };
+    let created = ensure(&store, "app", &with(None)).await.expect("create");
+    assert_eq!(created.lease_layout, None);
+    let first = ensure(&store, "app", &with(Some("session"))).await;
+    let first = first.expect("the first");
+    assert_eq!(first.lease_layout.as_deref(), Some("session"));
+    assert_eq!(first.secret, created.secret, "nothing else changes");
+    for fine in [None, Some("session")] {
+        let found = ensure(&store, "app", &with(fine)).await.expect("agrees");
+        assert_eq!(found, first);
+    }
+    let error = ensure(&store, "app", &with(Some("shard"))).await;
+    let error = error.expect_err("another layout");
+    assert!(matches!(error, Error::Layout { .. }) && error.is_permanent());
+    let text = error.to_string();
+    assert!(
+        text.contains("\"session\"")
+            && text.contains("\"shard\"")
+            && text.contains("stop all nodes"),
+        "{text}"
+    );
 }
 
 async fn put(store: &Store, body: impl Into<PutPayload>) {

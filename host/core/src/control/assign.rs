@@ -21,7 +21,7 @@ impl Control {
         if self.options.renewal == Renewal::Lease {
             let brake = self.peers.map.get(&owner.name).and_then(|peer| peer.brake);
             let braked = brake.is_some_and(|brake| now < brake);
-            let lives = now < known.since + self.timing.ttl || braked;
+            let lives = now < known.since + self.ttl_of(&owner.name) || braked;
             return if lives { Fate::Lives } else { Fate::Over };
         }
         // A session that is not in its record any more has ended for good, if the record was read after the lease: it had begun before.
@@ -48,6 +48,19 @@ impl Control {
         }
     }
 
+    /// How long what a peer wrote last holds.
+    fn ttl_of(&self, peer: &NodeName) -> std::time::Duration {
+        let peer = self.peers.map.get(peer);
+        peer.map_or(self.timing.ttl, |peer| peer.ttl(self.timing))
+    }
+
+    /// The longest TTL of anybody: of whom a lease was, that has vanished, nobody knows.
+    fn longest_ttl(&self) -> std::time::Duration {
+        let peers = self.peers.map.values();
+        let longest = peers.map(|peer| peer.ttl(self.timing)).max();
+        longest.unwrap_or(self.timing.ttl)
+    }
+
     /// Decides who is to have what, and what this node has to do for it: which sessions to end, what to free, what to claim.
     pub(super) fn assign(&mut self, now: Moment) {
         self.watch_owners(now);
@@ -69,6 +82,9 @@ impl Control {
             .unwrap_or_else(|| self.strategy.plan(&view));
         let target = |shard: usize| plan.targets.get(shard).and_then(Option::as_ref);
 
+        let mine = |target: &&Option<NodeName>| target.as_ref() == Some(&self.options.name);
+        let share = plan.targets.iter().filter(mine).count();
+        self.share = u32::try_from(share).unwrap_or(u32::MAX);
         let mut wanted = Vec::new();
         let mut to_end = BTreeSet::new();
         for (shard, fate) in fates.iter().enumerate() {
@@ -329,7 +345,8 @@ impl Control {
 
     /// What becomes of a shard that is held here.
     fn keep_or_free(&mut self, shard: u32, target: Option<&NodeName>) {
-        let (me, leaving) = (self.options.name.clone(), self.leaving);
+        let me = self.options.name.clone();
+        let (leaving, draining) = (self.leaving, self.draining);
         let Some(hold) = self
             .holds
             .get_mut(&shard)
@@ -342,7 +359,11 @@ impl Control {
             hold.wish = Wish::Free(Freeing {
                 successor: other.cloned(),
                 pinned: false,
-                why: if leaving { "its node left" } else { "balance" },
+                why: match (leaving, draining) {
+                    (true, _) => "its node left",
+                    (_, true) => "its node was drained",
+                    _ => "balance",
+                },
             });
         }
     }
@@ -436,7 +457,7 @@ impl Control {
         }
         let waited = known
             .opened
-            .filter(|_| now >= known.since + self.timing.ttl);
+            .filter(|_| now >= known.since + self.longest_ttl());
         waited.map(|epoch| wanted(Some(epoch))).or(first)
     }
 }

@@ -259,6 +259,12 @@ impl Control {
                 Some(owner) => format!("its owner {} ended", owner.name),
                 None if seen.tag.is_none() => "it had no lease".into(),
                 None if seen.vanished() => "its lease was unreadable".into(),
+                // Why it was freed says more than that it was.
+                None if seen.record.successor.as_ref() == Some(&self.options.name)
+                    && !seen.record.why.is_empty() =>
+                {
+                    seen.record.why.clone()
+                }
                 None => "it was free".into(),
             };
             self.claim(shard, seen.clone(), at_most, &why, now);

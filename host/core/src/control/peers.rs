@@ -48,10 +48,24 @@ impl Peer {
         }
     }
 
-    /// When its session expires unless it is seen to change. Both sides may count with TTLs of their own: the longer one holds.
+    /// When its session expires unless it is seen to change.
     pub(super) fn expires(&self, timing: Timing) -> Moment {
-        let theirs = self.record.as_ref().map_or(0, |record| record.info.ttl_ms);
-        self.since + timing.ttl.max(Duration::from_millis(theirs).min(MAX_TTL))
+        self.since + self.ttl(timing)
+    }
+
+    /// How long what it wrote last holds. Both sides may count with TTLs of their own: the longer one counts.
+    pub(super) fn ttl(&self, timing: Timing) -> Duration {
+        timing.ttl.max(self.own_ttl().unwrap_or_default())
+    }
+
+    /// For how long it may be taken for the owner: it stops by its own TTL, and others may take over by theirs.
+    pub(super) fn route_ttl(&self, timing: Timing) -> Duration {
+        timing.ttl.min(self.own_ttl().unwrap_or(MAX_TTL))
+    }
+
+    fn own_ttl(&self) -> Option<Duration> {
+        let record = self.record.as_ref()?;
+        Some(Duration::from_millis(record.info.ttl_ms).min(MAX_TTL))
     }
 
     /// Whether its session has ended for good, by its own word or a peer's.

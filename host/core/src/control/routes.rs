@@ -32,7 +32,7 @@ impl Control {
             let route = NodeRoute {
                 session: record.info.session,
                 address: record.info.advertise.clone(),
-                until: peer.since + self.timing.ttl,
+                until: peer.since + peer.route_ttl(self.timing),
             };
             peer.foreign(&self.options.cluster)
                 .is_none()

@@ -45,6 +45,8 @@ pub struct NodeStatus {
 pub struct Gauges {
     /// Leases that this node holds.
     pub owned: u32,
+    /// How many it is to hold by the last plan.
+    pub share: u32,
     /// Shards that have no owner that lives, as far as this node knows.
     pub unowned: u32,
     /// Shards on their way from or to this node.
@@ -125,6 +127,7 @@ impl Control {
             .count();
         Gauges {
             owned: count(self.holds.len()),
+            share: self.share,
             unowned: count(self.unowned.len()),
             moves: count(leaving + opening),
             slack,

@@ -171,6 +171,37 @@ fn an_operator_moves_a_shard_and_it_stays() {
     assert_eq!(cluster.shares(), [3, 3], "another one came back for it");
     assert!(cluster.node("b").serving.contains_key(&shard));
     assert!(cluster.lease(shard).pinned);
+    assert_eq!(cluster.lease(shard).why, "moved by an operator");
+    // Where it goes when that node dies is nobody's choice.
+    cluster.crash("b");
+    cluster.run(secs(60));
+    assert_eq!(cluster.shares(), [6]);
+    assert!(!cluster.lease(shard).pinned);
+    assert_eq!(cluster.lease(shard).why, "its owner b ended");
+}
+
+/// Each counts with a TTL of its own, and nobody takes over before the owner's has run out.
+#[test]
+fn an_owner_with_a_longer_ttl_is_left_in_peace() {
+    for renewal in BOTH {
+        let mut cluster = Cluster::new(8, renewal, 3);
+        cluster.ttl = secs(60);
+        cluster.start("a");
+        cluster.run(secs(5));
+        cluster.ttl = secs(3);
+        cluster.start("b");
+        cluster.run(secs(60));
+        assert_eq!(cluster.shares(), [4, 4], "{renewal:?}");
+        let before = cluster.generations();
+        cluster.run(secs(300));
+        assert_eq!(cluster.generations(), before, "{renewal:?}");
+        // It dies: the wait is its own TTL.
+        cluster.crash("a");
+        cluster.run(secs(50));
+        assert_eq!(cluster.served(), 4, "{renewal:?}");
+        cluster.run(secs(30));
+        assert_eq!(cluster.served(), 8, "{renewal:?}");
+    }
 }
 
 /// Calls that wait for a shard make its new owner read the lease again and again; none of these reads may be in the way of the notice.

@@ -18,8 +18,8 @@ use crate::cli::args::Dev;
 use crate::cli::running::Signals;
 use crate::cli::settings::file_url;
 use crate::cli::{Error, Exit, Output, build, serve};
-use crate::config::Config;
 use crate::config::units::Span;
+use crate::config::{Config, Flag};
 
 mod plan;
 
@@ -59,14 +59,6 @@ struct Nodes {
 pub(super) async fn run(args: &Dev, count: usize, out: Output) -> Result<Exit, Error> {
     let project = build::module_of(&args.dir)?;
     let sources = args.sources()?;
-    let loaded = Config::load(&sources)?;
-    let mut signals = Signals::watch()?;
-    // First: an edit made during the first build is a change too.
-    let mut changes = Changes::watch(&args.dir, &project.watch)?;
-    let built = tokio::select! {
-        built = build::build(&args.dir, &project, |line| out.note(line)) => built?,
-        _ = signals.next() => return Err(Error::Interrupted),
-    };
     // Removed when this ends; the nodes have ended before.
     let temporary = match &args.data_dir {
         Some(_) => None,
@@ -75,10 +67,31 @@ pub(super) async fn run(args: &Dev, count: usize, out: Output) -> Result<Exit, E
             source,
         })?),
     };
-    let store = match &temporary {
-        Some(folder) => file_url(folder.path())?,
-        None => loaded.config.store.clone(),
+    let mut shared = sources.clone();
+    let mut set = |key: &str, value: String| {
+        shared.flags.push(Flag {
+            flag: "--nodes".into(),
+            key: key.into(),
+            value,
+        });
     };
+    set("strategy", "lease".into());
+    if let Some(folder) = &temporary {
+        set("store", file_url(folder.path())?);
+    }
+    let loaded = Config::load(&shared)?;
+    if loaded.config.internal.advertise.is_some() {
+        let message = "internal.advertise is the address of one node, and `dev --nodes` gives each its own: remove it";
+        return Err(Error::Usage(message.into()));
+    }
+    let mut signals = Signals::watch()?;
+    // First: an edit made during the first build is a change too.
+    let mut changes = Changes::watch(&args.dir, &project.watch)?;
+    let built = tokio::select! {
+        built = build::build(&args.dir, &project, |line| out.note(line)) => built?,
+        _ = signals.next() => return Err(Error::Interrupted),
+    };
+    let store = loaded.config.store.clone();
     let component = absolute(&built.path)?;
     let plan = Plan {
         sources: &sources,

@@ -12,9 +12,9 @@ use crate::cluster::status::NodeView;
 use crate::transport::Destination;
 
 /// The nodes of a cluster, as one of them knows them.
-pub(super) struct Members {
+pub(in crate::cluster) struct Members {
     /// With leases.
-    pub(super) leased: Option<Vec<Member>>,
+    pub(in crate::cluster) leased: Option<Vec<Member>>,
     /// What is known without.
     pub(super) routes: Arc<RouteTable>,
 }
@@ -57,6 +57,24 @@ impl Members {
             session: member.record.info.session.to_string(),
             address: member.record.info.advertise.clone(),
         })
+    }
+
+    /// Whether a node takes shards.
+    pub(super) fn takes(&self, name: &str) -> bool {
+        let mut takers = self.takers();
+        takers.any(|taker| taker == name)
+    }
+
+    /// The nodes that take shards.
+    pub(in crate::cluster) fn takers(&self) -> impl Iterator<Item = &str> {
+        let takes = |member: &&Member| {
+            let info = &member.record.info;
+            member.alive && info.state == NodeState::Live && !info.cordoned
+        };
+        let members = self.leased.iter().flatten();
+        members
+            .filter(takes)
+            .map(|member| member.record.info.name.as_str())
     }
 
     pub(super) fn state(&self, name: &str) -> &'static str {

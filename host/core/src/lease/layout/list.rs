@@ -15,10 +15,11 @@ use crate::lease::record::{NodeName, NodeRecord, RecordError};
 const WINDOW: usize = 16;
 /// How many pages are read in one operation.
 const PAGES: u32 = 256;
-/// How many nodes with a readable record are followed.
+/// How many nodes whose session is not over are followed.
 const MAX_NODES: usize = 1024;
-/// How many objects that only have the name of a node are kept in mind, so that they are not read again and again.
-const MAX_UNREADABLE: usize = 16_384;
+/// How many further objects are kept in mind, so that they are not read again and again: sessions that are over, which nobody deletes, and
+/// what only has the name of a node.
+const MAX_OTHERS: usize = 16_384;
 /// The folders as a listing orders them: after `X/` and up to `X0`.
 const LEASES: (&str, &str) = ("leases/", "leases0");
 const NODES: (&str, &str) = ("nodes/", "nodes0");
@@ -203,7 +204,7 @@ impl NodesJob {
         self.pages += 1;
         for entry in entries {
             match Key::parse(&entry.name, shared.options.shards) {
-                Some(Key::Node(name)) if self.found.len() < MAX_NODES + MAX_UNREADABLE => {
+                Some(Key::Node(name)) if self.found.len() < MAX_NODES + MAX_OTHERS => {
                     self.found.insert(name, (entry.tag.clone(), entry.size));
                 }
                 Some(Key::Lease(shard)) => {
@@ -258,14 +259,19 @@ impl NodesJob {
         let is_me = shared.me.as_ref().is_some_and(|me| me.name == name);
         let known = cache.get(&name);
         let has_news = known.is_none_or(|known| known.size != size || known.record.is_err());
+        let lives = |record: &Result<NodeRecord, RecordError>| {
+            record
+                .as_ref()
+                .is_ok_and(|record| !record.info.state.is_over())
+        };
         let room = || {
             cache
                 .values()
-                .filter(|cached| cached.record.is_ok())
+                .filter(|cached| lives(&cached.record))
                 .count()
                 < MAX_NODES
         };
-        if known.is_none() && !is_me && seen.record.is_ok() && !room() {
+        if known.is_none() && !is_me && lives(&seen.record) && !room() {
             self.strangers += 1;
             self.found.remove(&name);
             return;

@@ -222,6 +222,8 @@ impl LeaseJob {
             generation: generation(shared, &self.seen, *above, writer_epoch),
             writer_epoch: Some(writer_epoch),
             successor: None,
+            // Who takes it over from one that died is nobody's choice.
+            pinned: old.pinned && old.owner.is_none(),
             since_ms: self.wall_ms,
             why: why.clone(),
             ..old.clone()

@@ -602,6 +602,37 @@ fn garbage_in_the_folders_is_counted_and_costs_listings_only() {
     assert_eq!(b.owners(&mut store).changed.len(), 1);
 }
 
+/// Nobody deletes the records of those that left, and names may be used once and never again.
+#[test]
+fn sessions_that_are_over_keep_nobody_from_being_seen() {
+    let mut store = Store::new(SHARDS);
+    for n in 0..1200 {
+        let mut gone = Node::joined(&format!("a-pod-{n}"), n + 10, &mut store);
+        let me = gone.info.clone();
+        gone.run(&mut store, LeaseOp::Leave { me });
+    }
+    Node::joined("z", 1, &mut store);
+    let mut node = Node::joined("b", 2, &mut store);
+    let seen = node.nodes(&mut store);
+    assert_eq!(seen.len(), 1202);
+    let lives = |seen: &&NodeSeen| {
+        let record = seen.record.as_ref();
+        record.is_ok_and(|record| !record.info.state.is_over())
+    };
+    assert_eq!(seen.iter().filter(lives).count(), 2);
+    // And they are read once.
+    let before = store.counts;
+    node.nodes(&mut store);
+    let cost = [store.counts[0] - before[0], store.counts[1] - before[1]];
+    assert_eq!(cost, [0, 2], "two pages of a listing");
+    // One of them comes back.
+    let mut back = Node::new("a-pod-7", 5000);
+    let tag = seen.iter().find(|seen| seen.name.as_str() == "a-pod-7");
+    let over = tag.and_then(|seen| seen.tag.clone());
+    assert!(matches!(back.setup(&mut store, over), Outcome::Won(_)));
+    assert_eq!(node.nodes(&mut store).iter().filter(lives).count(), 3);
+}
+
 #[test]
 fn an_operation_that_is_given_up_is_unknown_and_its_late_reply_goes_nowhere() {
     let mut store = Store::new(SHARDS);

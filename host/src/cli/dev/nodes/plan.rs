@@ -82,7 +82,15 @@ mod tests {
     use crate::config::{Config, Flag};
 
     fn arguments(sources: &Sources, node: usize) -> String {
-        let loaded = Config::load(sources).expect("a configuration");
+        let mut leased = sources.clone();
+        for (key, value) in [("strategy", "lease"), ("store", "file:///data")] {
+            leased.flags.push(Flag {
+                flag: "--nodes".into(),
+                key: key.into(),
+                value: value.into(),
+            });
+        }
+        let loaded = Config::load(&leased).expect("a configuration");
         let plan = Plan {
             sources,
             loaded: &loaded,
