@@ -1,6 +1,6 @@
 //! Durability notifications of a guest: it asks with a seq and a tag, and gets the tag once that seq is durable.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use crate::gate::Gate;
 /// Takes the wishes of one instance and hands its tags to its shard, in the order of seq, each once, only for durable writes.
 ///
 /// Tags belong to the memory of the instance that asked: after a trap they are dropped, and those of an instance that did not start
-/// are never given to another. A swap keeps them.
+/// are never given to another. A swap keeps them: those of the old instance, and those for which the new one asked before it took over.
 pub struct Notifier {
     shared: Arc<Shared>,
     instance: u64,
@@ -37,6 +37,8 @@ impl Notifier {
             receiver,
             outstanding: outstanding.clone(),
             heirs: BTreeSet::new(),
+            coming: None,
+            early: VecDeque::new(),
         };
         let shared = Shared {
             gate,
@@ -117,11 +119,20 @@ pub struct Tags {
     outstanding: Arc<AtomicUsize>,
     /// The instances whose tags go to the one that runs: itself, and those that it was swapped for.
     heirs: BTreeSet<u64>,
+    /// The instance that may take over, and its tags that came before it did. They count as outstanding.
+    coming: Option<(u64, Vec<u64>)>,
+    /// Those of the instance that runs by now. They count as outstanding.
+    early: VecDeque<u64>,
 }
 
 impl Tags {
     /// Waits for tags, and takes up to `max`. Safe to drop.
     pub async fn next(&mut self, max: usize) -> Vec<u64> {
+        if !self.early.is_empty() {
+            let count = self.early.len().min(max);
+            self.give_back(count);
+            return self.early.drain(..count).collect();
+        }
         loop {
             let mut tags = Vec::new();
             let count = self.receiver.recv_many(&mut tags, max).await;
@@ -129,25 +140,55 @@ impl Tags {
                 // The notifier is gone; there will be no more.
                 std::future::pending::<()>().await;
             }
-            self.outstanding.fetch_sub(count, Ordering::AcqRel);
-            let wanted = tags
-                .into_iter()
-                .filter(|(instance, _)| self.heirs.contains(instance));
-            let tags: Vec<u64> = wanted.map(|(_, tag)| tag).collect();
-            if !tags.is_empty() {
-                return tags;
+            let (mut wanted, mut kept) = (Vec::new(), 0);
+            for (instance, tag) in tags {
+                match &mut self.coming {
+                    _ if self.heirs.contains(&instance) => wanted.push(tag),
+                    Some((coming, early)) if *coming == instance => {
+                        early.push(tag);
+                        kept += 1;
+                    }
+                    _ => {}
+                }
             }
+            self.give_back(count - kept);
+            if !wanted.is_empty() {
+                return wanted;
+            }
+        }
+    }
+
+    /// An instance is on its way to take over, instead of any that was before. Its tags are kept for it.
+    pub fn expect(&mut self, notifier: &Notifier) {
+        self.dismiss();
+        self.coming = Some((notifier.instance, Vec::new()));
+    }
+
+    /// The instance that was on its way does not take over.
+    pub fn dismiss(&mut self) {
+        if let Some((_, early)) = self.coming.take() {
+            self.give_back(early.len());
         }
     }
 
     /// An instance runs, and gets its tags.
     pub fn adopt(&mut self, notifier: &Notifier) {
         self.heirs.insert(notifier.instance);
+        match self.coming.take() {
+            Some((instance, early)) if instance == notifier.instance => self.early.extend(early),
+            other => self.coming = other,
+        }
     }
 
     /// The instance is gone, and its wishes with it.
     pub fn forget(&mut self) {
         self.heirs.clear();
+        let early = std::mem::take(&mut self.early);
+        self.give_back(early.len());
+    }
+
+    fn give_back(&self, count: usize) {
+        self.outstanding.fetch_sub(count, Ordering::AcqRel);
     }
 
     /// Takes what is there, unread.

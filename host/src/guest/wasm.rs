@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::call::CurrentCall;
@@ -200,6 +201,32 @@ impl Instance for WasmInstance {
             .enter(CurrentCall::none(), limit, stop, (reason.as_str(),))
             .await
             .map_err(Failure::Trap)
+    }
+
+    async fn suspend(&mut self) -> Result<Bytes, Failure> {
+        let Some(suspend) = self.running.exports.suspend else {
+            return Ok(Bytes::new());
+        };
+        let limit = ("limits.handoff_time", self.running.limits.handoff_time);
+        let (outcome,) = self
+            .running
+            .enter(CurrentCall::none(), limit, suspend, ())
+            .await
+            .map_err(Failure::Trap)?;
+        outcome.map(Bytes::from).map_err(failure::error)
+    }
+
+    async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure> {
+        let Some(resume) = self.running.exports.resume else {
+            return Ok(());
+        };
+        let limit = ("limits.handoff_time", self.running.limits.handoff_time);
+        let (outcome,) = self
+            .running
+            .enter(CurrentCall::none(), limit, resume, (from_revision, state))
+            .await
+            .map_err(Failure::Trap)?;
+        outcome.map_err(failure::error)
     }
 }
 

@@ -259,7 +259,7 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
         "    fn start(&mut self) -> Result<()> {\n        panic!(\"not today\")\n    }\n\n    fn durable(&mut self",
         &panics,
     );
-    dev.failed(said, "did not start on shard").await;
+    dev.failed(said, "the new revision did not start").await;
     assert!(
         dev.process.stderr()[said..].contains("not today"),
         "the guest's own words"

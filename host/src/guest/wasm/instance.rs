@@ -26,6 +26,12 @@ pub(super) type Call<'a> =
 /// The function that checks options.
 type Validate = TypedFunc<(&'static str,), (Result<(), String>,)>;
 
+/// The function that gives the memory to hand over.
+type Suspend = TypedFunc<(), (Result<Vec<u8>, types::Error>,)>;
+
+/// The function that takes it over.
+type Resume = TypedFunc<(u64, &'static [u8]), (Result<(), types::Error>,)>;
+
 /// The functions that an instance exports.
 pub(super) struct Exports {
     pub(super) call: Call<'static>,
@@ -34,6 +40,8 @@ pub(super) struct Exports {
     pub(super) stop: Option<TypedFunc<(&'static str,), ()>>,
     pub(super) validate: Option<Validate>,
     pub(super) durable: Option<TypedFunc<(&'static [u64],), ()>>,
+    pub(super) suspend: Option<Suspend>,
+    pub(super) resume: Option<Resume>,
 }
 
 /// An instance and what watches over it.
@@ -189,6 +197,16 @@ impl Exports {
             stop: bind(instance, store, indices.start_stop.map(|(_, stop)| stop))?,
             validate: bind(instance, store, indices.validate)?,
             durable: bind(instance, store, indices.durable)?,
+            suspend: bind(
+                instance,
+                store,
+                indices.suspend_resume.map(|(suspend, _)| suspend),
+            )?,
+            resume: bind(
+                instance,
+                store,
+                indices.suspend_resume.map(|(_, resume)| resume),
+            )?,
         })
     }
 }
@@ -207,11 +225,12 @@ where
         .transpose()
 }
 
-/// The most bytes that a guest can have the host copy at once, in a host call or a reply. Lists may name the same memory many
-/// times, so the guest's memory alone does not bound it. Well above the limits of values, batches and replies, so that these are
-/// what a guest meets.
+/// The most bytes that a guest can have the host copy at once, in a host call, a reply, or what it hands over. Lists may name the same memory many
+/// times, so the guest's memory alone does not bound it. Well above the limits of values, batches, replies and memory that is handed
+/// over, so that these are what a guest meets.
 fn copy_limit(limits: &Limits) -> usize {
     let largest = limits.batch.max(limits.value).max(limits.reply);
+    let largest = largest.max(limits.handoff_bytes);
     let memory = usize::try_from(limits.memory).unwrap_or(usize::MAX);
     largest.saturating_mul(4).min(memory).max(COPY_MIN_BYTES)
 }
