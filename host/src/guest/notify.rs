@@ -198,3 +198,97 @@ impl Tags {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::gate::deadline::Deadline;
+    use crate::guest::Limits;
+
+    struct Bench {
+        db: ShardDb,
+        root: Notifier,
+        tags: Tags,
+    }
+
+    async fn bench(limit: usize) -> Bench {
+        let store = Arc::new(slatedb::object_store::memory::InMemory::new());
+        let db = slatedb::Db::builder("shard", store).build().await;
+        let db = db.expect("a database");
+        let snapshot = db.snapshot().expect("a snapshot");
+        let gate = Arc::new(Gate::new(snapshot, Arc::new(Deadline::never())));
+        let db = ShardDb::new(db, 1, gate.clone(), Arc::new(Limits::default()), None);
+        let (root, tags) = Notifier::new(gate, limit);
+        Bench { db, root, tags }
+    }
+
+    impl Bench {
+        /// Asks with the newest write that is durable, so that the tag is told at once.
+        fn ask(&self, notifier: &Notifier, tag: u64) -> Result<(), String> {
+            let seq = self.db.visible_seq();
+            let asked = notifier.when_durable(&self.db, seq, tag);
+            asked.map_err(|error| error.code)
+        }
+
+        fn taken(&mut self, max: usize) -> Vec<u64> {
+            self.tags.next(max).now_or_never().unwrap_or_default()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_next_instance_asks_for_early_is_kept_for_it() {
+        let mut bench = bench(100).await;
+        let (old, new, failed) = (bench.root.next(), bench.root.next(), bench.root.next());
+        bench.tags.adopt(&old);
+        bench.tags.expect(&failed);
+        bench.ask(&failed, 9).expect("room");
+        assert!(bench.taken(10).is_empty());
+        bench.tags.expect(&new);
+        for tag in [20, 21, 22] {
+            bench.ask(&new, tag).expect("room");
+        }
+        bench.ask(&old, 10).expect("room");
+        assert_eq!(bench.taken(10), [10]);
+        bench.tags.adopt(&new);
+        bench.ask(&old, 11).expect("room");
+        bench.ask(&new, 23).expect("room");
+        assert_eq!(bench.taken(2), [20, 21]);
+        assert_eq!(bench.taken(2), [22]);
+        assert_eq!(bench.taken(10), [11, 23]);
+        assert!(
+            bench.taken(10).is_empty(),
+            "nobody gets those of the failed"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_bounded_and_given_back() {
+        let mut bench = bench(2).await;
+        let old = bench.root.next();
+        for end in ["dismissed", "another is expected", "took over and trapped"] {
+            bench.tags.adopt(&old);
+            let new = bench.root.next();
+            bench.tags.expect(&new);
+            for tag in [1, 2] {
+                bench.ask(&new, tag).expect(end);
+                assert!(bench.taken(10).is_empty());
+            }
+            assert_eq!(bench.ask(&new, 3), Err("limit".into()), "{end}");
+            match end {
+                "dismissed" => bench.tags.dismiss(),
+                "another is expected" => bench.tags.expect(&bench.root.next()),
+                _ => {
+                    bench.tags.adopt(&new);
+                    bench.tags.forget();
+                    bench.tags.adopt(&old);
+                }
+            }
+            for tag in [4, 5] {
+                bench.ask(&old, tag).expect(end);
+            }
+            assert_eq!(bench.taken(10), [4, 5], "{end}");
+        }
+    }
+}

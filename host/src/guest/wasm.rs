@@ -204,16 +204,10 @@ impl Instance for WasmInstance {
     }
 
     async fn suspend(&mut self) -> Result<Bytes, Failure> {
-        let Some(suspend) = self.running.exports.suspend else {
-            return Ok(Bytes::new());
-        };
-        let limit = ("limits.handoff_time", self.running.limits.handoff_time);
-        let (outcome,) = self
-            .running
-            .enter(CurrentCall::none(), limit, suspend, ())
-            .await
-            .map_err(Failure::Trap)?;
-        outcome.map(Bytes::from).map_err(failure::error)
+        match self.running.exports.suspend {
+            Some(suspend) => self.running.suspend(suspend).await,
+            None => Ok(Bytes::new()),
+        }
     }
 
     async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure> {

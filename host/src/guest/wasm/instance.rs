@@ -27,7 +27,7 @@ pub(super) type Call<'a> =
 type Validate = TypedFunc<(&'static str,), (Result<(), String>,)>;
 
 /// The function that gives the memory to hand over.
-type Suspend = TypedFunc<(), (Result<Vec<u8>, types::Error>,)>;
+pub(super) type Suspend = TypedFunc<(), (Result<Vec<u8>, types::Error>,)>;
 
 /// The function that takes it over.
 type Resume = TypedFunc<(u64, &'static [u8]), (Result<(), types::Error>,)>;
@@ -142,6 +142,26 @@ impl Running {
         })
     }
 
+    /// Takes the memory that the guest hands over; more than `limits.handoff_bytes` is the caller's to refuse.
+    pub(super) async fn suspend(&mut self, function: Suspend) -> Result<Bytes, Failure> {
+        let limit = ("limits.handoff_time", self.limits.handoff_time);
+        let usual = copy_limit(&self.limits);
+        let copied = well_above(self.limits.handoff_bytes, &self.limits);
+        self.store.set_hostcall_fuel(copied.max(usual));
+        let outcome = self.enter(CurrentCall::none(), limit, function, ()).await;
+        self.store.set_hostcall_fuel(usual);
+        match outcome {
+            Ok((state,)) => state.map(Bytes::from).map_err(failure::error),
+            Err(trap) if trap.kind == TrapKind::ReplyTooLarge => {
+                let limit = self.limits.handoff_bytes;
+                let words =
+                    format!("what it hands over is far over limits.handoff_bytes ({limit} bytes)");
+                Err(Failure::Trap(Trap::new(trap.kind, words)))
+            }
+            Err(trap) => Err(Failure::Trap(trap)),
+        }
+    }
+
     /// Calls a function of the guest. `limit` is the time that it may last, with its setting.
     pub(super) async fn enter<P, R>(
         &mut self,
@@ -225,12 +245,15 @@ where
         .transpose()
 }
 
-/// The most bytes that a guest can have the host copy at once, in a host call, a reply, or what it hands over. Lists may name the same memory many
-/// times, so the guest's memory alone does not bound it. Well above the limits of values, batches, replies and memory that is handed
-/// over, so that these are what a guest meets.
+/// The most bytes that a guest can have the host copy at once, in a host call or a reply. Lists may name the same memory many
+/// times, so the guest's memory alone does not bound it. Well above the limits of values, batches and replies, so that these are
+/// what a guest meets.
 fn copy_limit(limits: &Limits) -> usize {
     let largest = limits.batch.max(limits.value).max(limits.reply);
-    let largest = largest.max(limits.handoff_bytes);
+    well_above(largest, limits)
+}
+
+fn well_above(largest: usize, limits: &Limits) -> usize {
     let memory = usize::try_from(limits.memory).unwrap_or(usize::MAX);
     largest.saturating_mul(4).min(memory).max(COPY_MIN_BYTES)
 }

@@ -3,8 +3,9 @@
 //! | option | values |
 //! |---|---|
 //! | `revision` | the revision that fails, a number |
+//! | `shard` | the shard on which it fails; on all where it is not set |
 //! | `step` | `start`, `suspend`, `resume` |
-//! | `how` | `error`, `panic`, `spin`, `hang`; `large` (hands 64 KiB over); `wait` (until the key `go` is there); `notify` (asks for tag 77, then waits so) |
+//! | `how` | `error`, `panic`, `spin`, `hang`; `large`, `huge` (hands 64 KiB, 2 MiB over); `wait` (until the key `go` is there); `notify` (asks for tag 77, then waits so) |
 //!
 //! | method | what it does |
 //! |---|---|
@@ -15,7 +16,7 @@
 //! | `notify` | writes, and asks for the tag in the payload |
 //! | `tags` | the tags that came |
 //! | `resumed` | the revisions whose memory was taken over, oldest first |
-//! | `panic` | traps |
+//! | `panic`, `go-and-panic` | trap; the latter once the key `go` is there |
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -72,6 +73,10 @@ impl Guest for Handoff {
             "tags" => Reply::json(&self.tags),
             "resumed" => Reply::json(&self.resumed),
             "panic" => panic!("call panicked on purpose"),
+            "go-and-panic" => {
+                db::put("go", "x")?;
+                panic!("call panicked on purpose")
+            }
             other => Err(Error::unknown_method(other)),
         }
     }
@@ -88,8 +93,9 @@ impl Guest for Handoff {
     }
 
     fn suspend(&mut self) -> Result<Vec<u8>> {
-        if fail("suspend")? {
-            return Ok(vec![0; 64 << 10]);
+        let size = fail("suspend")?;
+        if size > 0 {
+            return Ok(vec![0; size]);
         }
         let state = (&self.counted, &self.through, &self.tags, &self.resumed);
         serde_json::to_vec(&state).map_err(|why| Error::new("state", why.to_string()))
@@ -122,18 +128,22 @@ fn key(call: &Call) -> Result<String> {
     Ok(String::from_utf8_lossy(call.required_key()?).into_owned())
 }
 
-/// Fails where the options say so. Whether too much is to be handed over.
-fn fail(step: &str) -> Result<bool> {
+/// Fails where the options say so; gives how many bytes to hand over in place of its memory, if any.
+fn fail(step: &str) -> Result<usize> {
     let options = context::options::<Value>()?;
-    if options["step"] != step || options["revision"] != context::revision() {
-        return Ok(false);
+    let elsewhere = options["shard"]
+        .as_u64()
+        .is_some_and(|shard| shard != u64::from(context::shard()));
+    if options["step"] != step || options["revision"] != context::revision() || elsewhere {
+        return Ok(0);
     }
     match options["how"].as_str().unwrap_or_default() {
         "error" => Err(Error::new("mine", format!("{step} failed on purpose"))),
         "panic" => panic!("{step} panicked on purpose"),
         "spin" => spin(),
         "hang" => hang(),
-        "large" => Ok(true),
+        "large" => Ok(64 << 10),
+        "huge" => Ok(2 << 20),
         "notify" => {
             notify_when_durable(db::put("early", "x")?, 77)?;
             wait()
@@ -144,11 +154,11 @@ fn fail(step: &str) -> Result<bool> {
 }
 
 /// Until the key `go` is there.
-fn wait() -> Result<bool> {
+fn wait() -> Result<usize> {
     while db::get::<Vec<u8>>("go")?.is_none() {
         sleep(Duration::from_millis(1));
     }
-    Ok(false)
+    Ok(0)
 }
 
 fn spin() -> ! {
