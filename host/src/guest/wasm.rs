@@ -211,16 +211,10 @@ impl Instance for WasmInstance {
     }
 
     async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure> {
-        let Some(resume) = self.running.exports.resume else {
-            return Ok(());
-        };
-        let limit = ("limits.handoff_time", self.running.limits.handoff_time);
-        let (outcome,) = self
-            .running
-            .enter(CurrentCall::none(), limit, resume, (from_revision, state))
-            .await
-            .map_err(Failure::Trap)?;
-        outcome.map_err(failure::error)
+        match self.running.exports.resume {
+            Some(resume) => self.running.resume(resume, from_revision, state).await,
+            None => Ok(()),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ type Validate = TypedFunc<(&'static str,), (Result<(), String>,)>;
 pub(super) type Suspend = TypedFunc<(), (Result<Vec<u8>, types::Error>,)>;
 
 /// The function that takes it over.
-type Resume = TypedFunc<(u64, &'static [u8]), (Result<(), types::Error>,)>;
+pub(super) type Resume = TypedFunc<(u64, &'static [u8]), (Result<(), types::Error>,)>;
 
 /// The functions that an instance exports.
 pub(super) struct Exports {
@@ -148,7 +148,9 @@ impl Running {
         let usual = copy_limit(&self.limits);
         let copied = well_above(self.limits.handoff_bytes, &self.limits);
         self.store.set_hostcall_fuel(copied.max(usual));
+        self.watch.urgent = true;
         let outcome = self.enter(CurrentCall::none(), limit, function, ()).await;
+        self.watch.urgent = false;
         self.store.set_hostcall_fuel(usual);
         match outcome {
             Ok((state,)) => state.map(Bytes::from).map_err(failure::error),
@@ -160,6 +162,24 @@ impl Running {
             }
             Err(trap) => Err(Failure::Trap(trap)),
         }
+    }
+
+    /// Gives the guest the memory that another one handed over.
+    pub(super) async fn resume(
+        &mut self,
+        function: Resume,
+        from_revision: u64,
+        state: &[u8],
+    ) -> Result<(), Failure> {
+        let limit = ("limits.handoff_time", self.limits.handoff_time);
+        self.watch.urgent = true;
+        let params = (from_revision, state);
+        let outcome = self
+            .enter(CurrentCall::none(), limit, function, params)
+            .await;
+        self.watch.urgent = false;
+        let (outcome,) = outcome.map_err(Failure::Trap)?;
+        outcome.map_err(failure::error)
     }
 
     /// Calls a function of the guest. `limit` is the time that it may last, with its setting.
