@@ -49,7 +49,8 @@ Exit codes:
     4  the server or the guest refused the request
   130  interrupted (Ctrl-C) before it was done
 
-Data goes to standard output, messages to standard error. With --json both are JSON.";
+Data goes to standard output, messages to standard error. With --json data and errors are JSON;
+an error has a code, a message, and what else the node said of it.";
 
 /// A plugin host for sharded, stateful services: SlateDB shards in one bucket, logic as WebAssembly components.
 #[derive(Debug, Parser)]
@@ -109,9 +110,9 @@ pub enum Error {
     /// The server cannot be reached. Names the server.
     #[error("{0}")]
     Unreachable(String),
-    /// The server or the guest refused the request. Has the code of the refusal.
+    /// The server or the guest refused the request.
     #[error("{0}")]
-    Refused(String),
+    Refused(crate::client::Error),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -136,9 +137,9 @@ impl Error {
         }
     }
 
-    /// A stable word for programs.
+    /// A stable word for programs; a refusal's own code.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
             Self::Usage(_) => "usage",
             Self::Config(_) => "config",
@@ -147,7 +148,7 @@ impl Error {
             Self::Io { .. } => "io",
             Self::Failed(_) => "failed",
             Self::Unreachable(_) => "unreachable",
-            Self::Refused(_) => "refused",
+            Self::Refused(error) => error.code(),
             Self::Interrupted => "interrupted",
             Self::ClosedPipe => "closed",
         }
@@ -162,9 +163,12 @@ impl From<Exit> for ExitCode {
 
 /// Parses arguments (the first is the program's name), runs the verb, prints what went wrong.
 pub async fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Arguments that are wrong tell of no flag; whoever reads JSON wants it of these, too.
+    let json = arguments.iter().any(|argument| argument == "--json");
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&error, json),
     };
     let out = Output { json: cli.json };
     let ended = run(cli.command, out).await;
@@ -206,7 +210,7 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
 }
 
 /// Prints help, the version, or what is wrong with the arguments. Not `error.exit()`: a closed pipe is no failure.
-fn usage(error: &clap::Error) -> Exit {
+fn usage(error: &clap::Error, json: bool) -> Exit {
     let text = error.render();
     let is_answer = matches!(
         error.kind(),
@@ -216,6 +220,12 @@ fn usage(error: &clap::Error) -> Exit {
         let _ = error.print();
         let _ = io::stdout().flush();
         return Exit::Done;
+    }
+    if json {
+        let text = text.to_string();
+        let message = text.trim().trim_start_matches("error: ").to_owned();
+        Output { json }.error(&Error::Usage(message));
+        return Exit::Usage;
     }
     let _ = error.print().or_else(|_| write!(io::stderr(), "{text}"));
     Exit::Usage

@@ -23,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(605);
 /// The largest reply that is read, in bytes: the largest that `limits.reply` allows.
 const REPLY_MAX_BYTES: usize = 1 << 30;
+/// The longest path with its parameters that fits into a request, less what stands around key and method.
+const URL_MAX_BYTES: usize = 65_000;
 /// The largest body of an error that is read, in bytes.
 const PROBLEM_MAX_BYTES: usize = 64 << 10;
 
@@ -45,6 +47,16 @@ pub enum Error {
         url: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The key, or the method, makes a URL that HTTP does not carry. Nothing was sent.
+    #[error(
+        "{what} is too long: as a part of the URL it has {bytes} bytes, and a URL carries at most {URL_MAX_BYTES} (bytes that are not plain count three times); a shorter key, such as a hash of it, with the rest in the payload does it"
+    )]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its length as it would stand in the URL.
+        bytes: usize,
     },
     /// No connection: nothing was sent.
     #[error(
@@ -93,6 +105,7 @@ impl Error {
     pub fn code(&self) -> &str {
         match self {
             Self::Url { .. } => "invalid-url",
+            Self::TooLong { .. } => "too-long",
             Self::Unreachable { .. } => "unreachable",
             Self::Lost { .. } => "connection-lost",
             Self::Timeout { .. } => "no-answer",
@@ -284,16 +297,19 @@ impl Client {
             Target::Key(key) => format!("key={}", percent(key)),
             Target::Shard(shard) => format!("shard={shard}"),
         };
+        let method = percent(call.method.as_bytes()).replace("%2F", "/");
+        for (what, bytes) in [("the key", query.len()), ("the method", method.len())] {
+            if query.len() + method.len() > URL_MAX_BYTES && bytes > URL_MAX_BYTES / 2 {
+                return Err(Error::TooLong { what, bytes });
+            }
+        }
         if let Some(timeout) = call.timeout {
             _ = write!(query, "&timeout={}", Span(timeout));
         }
         if let Some(option) = option {
             _ = write!(query, "&{option}");
         }
-        let path = format!(
-            "/v1/{verb}/{}",
-            percent(call.method.as_bytes()).replace("%2F", "/")
-        );
+        let path = format!("/v1/{verb}/{method}");
         let mut request = self.request(Method::POST, &path, &query).body(call.payload);
         for (name, value) in &call.headers {
             request = request.header(name, value);
@@ -467,6 +483,27 @@ mod tests {
         );
         let url = request.build().expect("request").url().to_string();
         assert_eq!(url, "http://host/base/v1/call/main/put?key=a%2Fb%20c%2B%FF");
+    }
+
+    #[tokio::test]
+    async fn what_no_url_carries_is_named() {
+        let client = Client::new("http://127.0.0.1:1").expect("client");
+        for (key, method, named) in [
+            ("k".repeat(65_535), "put".to_owned(), "the key"),
+            ("/".repeat(30_000), "put".to_owned(), "the key"),
+            ("k".into(), "m".repeat(65_535), "the method"),
+        ] {
+            let call = Call {
+                method,
+                target: Target::key(key),
+                payload: Bytes::new(),
+                timeout: None,
+                headers: Vec::new(),
+            };
+            let error = client.call(call, None).await.expect_err("too long");
+            assert!(error.to_string().starts_with(named), "{error}");
+            assert_eq!(error.code(), "too-long");
+        }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -210,17 +211,22 @@ impl Store {
                 problem,
             });
         }
-        match url
-            .split_once(':')
-            .map(|(scheme, rest)| (scheme.to_ascii_lowercase(), rest))
-        {
-            Some((scheme, rest)) if scheme == "memory" => open_memory(url, rest, options),
-            Some((scheme, rest)) if scheme == "file" => open_file(url, rest, options),
-            Some(_) => open_remote(url, options, io, PATIENCE),
-            None => Err(Error::Url {
-                url: url.to_owned(),
-                problem: "it has no scheme".to_owned(),
-            }),
+        match scheme(url)? {
+            (scheme, rest) if scheme == "memory" => open_memory(url, rest, options),
+            (scheme, rest) if scheme == "file" => open_file(url, rest, options),
+            _ => open_remote(url, options, io, PATIENCE),
+        }
+    }
+
+    /// Checks a URL and its options as [`Store::open`] does, and leaves no trace: no folder is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`], but for a folder that cannot be used.
+    pub fn check(url: &str, options: &BTreeMap<String, String>) -> Result<(), Error> {
+        match scheme(url)? {
+            (scheme, rest) if scheme == "file" => folder(url, rest, options).map(|_| ()),
+            _ => Self::open(url, options).map(|_| ()),
         }
     }
 
@@ -299,6 +305,16 @@ impl fmt::Debug for Store {
     }
 }
 
+/// The scheme of a URL, in lower case, and the rest.
+fn scheme(url: &str) -> Result<(String, &str), Error> {
+    let split = url.split_once(':');
+    let (scheme, rest) = split.ok_or_else(|| Error::Url {
+        url: url.to_owned(),
+        problem: "it has no scheme".to_owned(),
+    })?;
+    Ok((scheme.to_ascii_lowercase(), rest))
+}
+
 fn open_memory(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Result<Store, Error> {
     options::refuse_all(StoreKind::Memory, given)?;
     let refuse = |problem: String| Error::Url {
@@ -328,7 +344,8 @@ fn open_memory(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Resul
     })
 }
 
-fn open_file(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Result<Store, Error> {
+/// The folder that a URL names.
+fn folder(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Result<PathBuf, Error> {
     options::refuse_all(StoreKind::File, given)?;
     let refuse = |problem: &str| Error::Url {
         url: url.to_owned(),
@@ -363,6 +380,11 @@ fn open_file(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Result<
     let folder = full
         .to_file_path()
         .map_err(|()| refuse("it is not the path of a folder"))?;
+    Ok(folder)
+}
+
+fn open_file(url: &str, rest: &str, given: &BTreeMap<String, String>) -> Result<Store, Error> {
+    let folder = folder(url, rest, given)?;
     let store = file::FileStore::open(&folder).map_err(|source| Error::Folder {
         url: url.to_owned(),
         source,

@@ -207,6 +207,26 @@ async fn verbs_that_need_no_node() {
         (&["config"], 0, "shards", ""),
         (&["config", "--describe"], 0, "QUARRY_LIMITS_MEMORY", ""),
         (&["config", "--set", "shard=4"], 2, "", "shard"),
+        // What a start would refuse, though each key is of the right kind.
+        (
+            &["config", "--set", "settings.wal_enabled=false"],
+            2,
+            "",
+            "wal_enabled",
+        ),
+        (&["config", "--merge-operator", "u65-add"], 2, "", "u64-add"),
+        (
+            &["config", "--store-option", "aws_region=eu"],
+            2,
+            "",
+            "aws_region",
+        ),
+        (
+            &["config", "--store", "file:///no/such/folder"],
+            0,
+            "/no/such/folder",
+            "",
+        ),
         (&["verify", &kv], 0, "queries", ""),
         (
             &["verify", &handoff],
@@ -245,6 +265,14 @@ async fn verbs_that_need_no_node() {
         run(words).await.with(0);
     }
     run(&["fly"]).await.with(2);
+    for words in [&["fly", "--json"][..], &["call", "put", "--json"]] {
+        let ended = run(words).await.with(2);
+        assert_eq!(error(&ended.stderr)["code"], "usage", "{ended:#?}");
+    }
+    assert!(
+        !Path::new("/no").exists(),
+        "to show a configuration makes nothing"
+    );
 }
 
 /// Whoever reads may stop reading (`| head -1`): the program ends, and it is no failure.
@@ -319,6 +347,8 @@ async fn ctrl_c_ends_what_waits() {
         (Some("interrupted"), Some(1)),
         "{ended:#?}"
     );
+    let line = r#"{"code":"abandoned","line":1,"#;
+    assert!(ended.stderr.contains(line), "{ended:#?}");
     drop((connection, writer));
 }
 

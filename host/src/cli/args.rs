@@ -119,10 +119,10 @@ Examples:
   quarry query scan --shard 0 --read durable";
 
 const LOAD_EXAMPLES: &str = "\
-Formats: `lines` takes each line as key and payload; `tsv` takes the column --key (a number from 1, or a title of the
-first line, which is then not sent; default 1) as the key and the other columns as the payload; `jsonl` takes the field
---key of each object as the key and the line as the payload. Blank lines are passed over. Failed lines are listed with
-their numbers. A call that was sent is never sent again. Keys travel in the path, of at most 65,534 bytes (`http.max_uri`),
+Formats: `lines` takes each line as both the key and the payload; `tsv` takes the column --key (a number from 1, or a
+title of the first line, which is then not sent; default 1) as the key and the other columns as the payload; `jsonl`
+takes the field --key of each object as the key and the line as the payload. Blank lines are passed over. Failed lines
+are listed with their numbers. A call that was sent is never sent again. Keys travel in the path, of at most 65,534 bytes (`http.max_uri`),
 in which a byte other than A-Z a-z 0-9 . _ ~ - takes three.
 
 Exit codes: 0 when every line was acknowledged, 1 when the file could not be read to its end, 3 when calls did not reach the
@@ -414,7 +414,7 @@ pub struct Query {
 /// How the lines of a file are taken apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LineFormat {
-    /// A line is key and payload
+    /// The whole line is both the key and the payload
     #[default]
     Lines,
     /// Columns, split by tabs

@@ -53,11 +53,11 @@ impl From<client::Error> for Error {
     fn from(error: client::Error) -> Self {
         let text = error.to_string();
         match error {
-            client::Error::Url { .. } => Self::Usage(text),
+            client::Error::Url { .. } | client::Error::TooLong { .. } => Self::Usage(text),
             client::Error::Unreachable { .. }
             | client::Error::Lost { .. }
             | client::Error::Timeout { .. } => Self::Unreachable(text),
-            client::Error::Refused(_) => Self::Refused(text),
+            client::Error::Refused(_) => Self::Refused(error),
             client::Error::Foreign { .. } => Self::Failed(text),
         }
     }

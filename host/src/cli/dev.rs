@@ -131,11 +131,18 @@ async fn reload(
     out: Output,
 ) {
     let mut revision = 1;
+    let settings = dir.join("quarry.toml");
+    let mut known = std::fs::read(&settings).ok();
     while changes.next().await.is_some() {
         while tokio::time::timeout(SETTLE, changes.next())
             .await
             .is_ok_and(|change| change.is_some())
         {}
+        let found = std::fs::read(&settings).ok();
+        if found != known {
+            known = found;
+            out.note("quarry.toml has changed: what it says of the node, and the guest's options, is taken when `quarry dev` starts again");
+        }
         match once(node, config, dir, &digest, revision + 1, &mut changes, out).await {
             Ok(Some(new)) => {
                 digest = new;

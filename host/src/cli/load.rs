@@ -3,6 +3,7 @@
 //! A line is sent once. One whose connection ended before the reply came counts as failed, since nobody knows whether it ran. The
 //! number of a line is written to `--acked` only after its reply came.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,9 +31,9 @@ use tally::{Ended, Tally};
 pub(super) async fn run(args: Load, out: Output) -> Result<Exit, Error> {
     let client = Client::new(&args.server.server)?;
     let (input, size) = open(&args.file).await?;
+    let splitter = Splitter::new(args.format, args.key.as_deref()).map_err(Error::Usage)?;
     let acked = args.acked.as_deref().map(Record::create).transpose()?;
     let failed = args.failed.as_deref().map(Record::create).transpose()?;
-    let splitter = Splitter::new(args.format, args.key.as_deref()).map_err(Error::Usage)?;
     let progress = Progress::new(size);
     let tally = Tally::new(clock::now());
     let mut load = Running {
@@ -46,6 +47,7 @@ pub(super) async fn run(args: Load, out: Output) -> Result<Exit, Error> {
         progress,
         tally,
         in_flight: JoinSet::new(),
+        sent: BTreeSet::new(),
     };
     let ended = load.work().await?;
     load.progress.finish();
@@ -83,6 +85,8 @@ struct Running<R> {
     progress: Progress,
     tally: Tally,
     in_flight: JoinSet<Outcome>,
+    /// The numbers of their lines.
+    sent: BTreeSet<u64>,
 }
 
 impl<R: AsyncBufRead + Unpin> Running<R> {
@@ -156,6 +160,7 @@ impl<R: AsyncBufRead + Unpin> Running<R> {
             Durability::Durable => call::Durability::Durable,
         });
         let client = self.client.clone();
+        self.sent.insert(number);
         self.in_flight.spawn(async move {
             let began = clock::now();
             let result = client.call(call, durability).await;
@@ -169,6 +174,7 @@ impl<R: AsyncBufRead + Unpin> Running<R> {
     }
 
     fn settle(&mut self, outcome: Outcome) -> Result<(), Error> {
+        self.sent.remove(&outcome.line);
         match outcome.result {
             Ok(_) => {
                 self.tally.acknowledged(outcome.took);
@@ -204,10 +210,11 @@ impl<R: AsyncBufRead + Unpin> Running<R> {
 
     /// Leaves the calls in progress: they count as failed, since nobody knows whether they run.
     async fn abandon(&mut self) -> Result<(), Error> {
-        let left = self.in_flight.len();
         self.in_flight.shutdown().await;
-        for _ in 0..left {
-            self.tally.failed("abandoned");
+        let left = self.sent.len();
+        for line in std::mem::take(&mut self.sent) {
+            let message = "it was left in progress by a second Ctrl-C; it may have run";
+            self.fail(line, "abandoned", message)?;
         }
         self.progress.say(&format!(
             "{left} calls in progress were left; they may have run"

@@ -192,9 +192,11 @@ pub(super) fn sdk(given: Option<&Path>) -> Result<String, Error> {
             };
             Ok(at(path.canonicalize().map_err(source)?))
         }
-        None => Ok(Path::new(SDK_OF_CHECKOUT)
-            .canonicalize()
-            .map_or_else(|_| "\"0.1\"".into(), at)),
+        None => Path::new(SDK_OF_CHECKOUT).canonicalize().map(at).map_err(|_| {
+            Error::Usage(format!(
+                "the guest SDK is not at {SDK_OF_CHECKOUT}, where this program was built: give its folder with --sdk-path"
+            ))
+        }),
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Error;
+use crate::client;
 
 /// Characters of a cell of a table, at most; `--json` has all of it.
 const CELL_MAX_CHARS: usize = 80;
@@ -65,7 +66,7 @@ impl Output {
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
-    /// Prints why a verb failed: `error: ...`, or `{"error": {"code", "message"}}`.
+    /// Prints why a verb failed: `error: ...`, or `{"error": {"code", "message"}}`, with all that a node or a guest said of a refusal.
     pub fn error(self, error: &Error) {
         let mut message = error.to_string();
         let mut source = std::error::Error::source(error);
@@ -78,7 +79,14 @@ impl Output {
             source = cause.source();
         }
         if self.json {
-            self.note(&json!({"error": {"code": error.code(), "message": message}}).to_string());
+            let mut told = json!({"code": error.code(), "message": message});
+            if let Error::Refused(client::Error::Refused(refusal)) = error {
+                told["status"] = refusal.status.into();
+                told["source"] = refusal.source.as_str().into();
+                told["retryable"] = refusal.retryable.into();
+                told["shard"] = refusal.shard.into();
+            }
+            self.note(&json!({"error": told}).to_string());
         } else {
             self.note(&format!("error: {message}"));
         }

@@ -34,8 +34,13 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     if out.json {
         out.event(&json!({"event": "ready", "url": url, "cluster": config.cluster, "node": config.node, "shards": shards, "open": open}))?;
     } else {
+        let keeps = if config.store == "memory:" {
+            ", in memory: nothing is kept (--store URL keeps it)"
+        } else {
+            ""
+        };
         out.note(&format!(
-            "serving {} on {url}: {open} of {shards} shards open",
+            "serving {} on {url}: {open} of {shards} shards open{keeps}",
             config.module.name
         ));
     }

@@ -25,6 +25,17 @@ fn the_definition_is_sound_and_every_verb_has_examples() {
     }
 }
 
+fn refused() -> crate::client::Error {
+    crate::client::Error::Refused(Box::new(crate::client::Refusal {
+        status: 409,
+        code: "taken".into(),
+        detail: "it is taken".into(),
+        source: "guest".into(),
+        retryable: true,
+        shard: Some(3),
+    }))
+}
+
 #[test]
 fn the_exit_codes_in_the_help_are_those_of_the_program() {
     let exits = [
@@ -45,7 +56,7 @@ fn the_exit_codes_in_the_help_are_those_of_the_program() {
         (Error::Usage(String::new()), Exit::Usage),
         (Error::Failed(String::new()), Exit::Failed),
         (Error::Unreachable(String::new()), Exit::Unreachable),
-        (Error::Refused(String::new()), Exit::Refused),
+        (Error::Refused(refused()), Exit::Refused),
         (Error::Interrupted, Exit::Interrupted),
         (Error::ClosedPipe, Exit::Done),
         (

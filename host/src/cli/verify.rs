@@ -13,7 +13,7 @@ use crate::guest::wasm::inspect;
 use crate::guest::{Failure, Module};
 
 pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
-    let (path, folder) = target(&args.target)?;
+    let (path, folder) = target(&args.target, out).await?;
     let file = FileSource::IfPresent(folder.join("quarry.toml"));
     let mut sources = Sources::of_process(file);
     for option in &args.option {
@@ -75,16 +75,15 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// The component's file, and the folder whose quarry.toml goes with it.
-fn target(target: &Path) -> Result<(PathBuf, PathBuf), Error> {
+/// The component's file, and the folder whose quarry.toml goes with it. Where a project does not say what its build makes, the build is asked,
+/// which does nothing when nothing has changed.
+async fn target(target: &Path, out: Output) -> Result<(PathBuf, PathBuf), Error> {
     if target.is_dir() {
         let module = build::module_of(target)?;
-        let path = module.path.ok_or_else(|| {
-            Error::Usage(format!(
-                "{}/quarry.toml does not say where the component is (module.path): give its file",
-                target.display()
-            ))
-        })?;
+        let Some(path) = module.path.clone() else {
+            let built = build::build(target, &module, |line| out.note(line)).await?;
+            return Ok((built.path, target.to_owned()));
+        };
         if !path.exists() {
             let message = format!(
                 "there is no {}: build it with `quarry build {}`",

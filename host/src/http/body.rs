@@ -73,41 +73,71 @@ impl Drop for Share<'_> {
     }
 }
 
-/// Reads all of a body. One that came in one piece, as small ones do, is not copied. Its share is to be kept while it is.
+/// How much of a refused body is read on, and for how long. Most clients send all of theirs before they read the answer; where nobody takes
+/// it, they find a broken connection instead.
+const DRAIN_BYTES: u64 = 256 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// Reads all of a body. One that came in one piece, as small ones do, is not copied. Its share is to be kept while it is. `asks` tells of a
+/// client that sends its body only when it is told to (`Expect: 100-continue`).
 pub(super) async fn read(
-    body: Incoming,
+    mut body: Incoming,
+    asks: bool,
     most: usize,
     bodies: &Bodies,
     within: Duration,
 ) -> Result<(Bytes, Share<'_>), Problem> {
     let announced = body.size_hint().lower();
-    if announced > most as u64 {
-        return Err(too_large(most));
-    }
-    let mut share = bodies.share();
-    let announced = usize::try_from(announced).unwrap_or(0);
-    let all = tokio::time::timeout(within, collect(body, most, &mut share, announced))
-        .await
-        .unwrap_or_else(|_| {
-            Err(Problem::host(
-                StatusCode::REQUEST_TIMEOUT,
-                "body-timeout",
-                format!(
-                    "the body did not arrive within {}, the request's timeout",
-                    Span(within)
-                ),
-            ))
-        })?;
-    Ok((all, share))
+    let problem = if announced > most as u64 {
+        if asks {
+            return Err(too_large(most));
+        }
+        too_large(most)
+    } else {
+        let mut share = bodies.share();
+        let announced = usize::try_from(announced).unwrap_or(0);
+        let collecting = collect(&mut body, most, &mut share, announced);
+        match tokio::time::timeout(within, collecting).await {
+            Ok(Ok(all)) => return Ok((all, share)),
+            Ok(Err(problem)) => problem,
+            Err(_) => {
+                return Err(Problem::host(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "body-timeout",
+                    format!(
+                        "the body did not arrive within {}, the request's timeout",
+                        Span(within)
+                    ),
+                ));
+            }
+        }
+    };
+    drain(body).await;
+    Err(problem)
+}
+
+/// Reads what is left of a body, and drops it.
+async fn drain(mut body: Incoming) {
+    let mut left = DRAIN_BYTES;
+    let rest = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, |data| data.len() as u64);
+            let Some(less) = left.checked_sub(size) else {
+                return;
+            };
+            left = less;
+        }
+    };
+    _ = tokio::time::timeout(DRAIN_TIME, rest).await;
 }
 
 async fn collect(
-    mut body: Incoming,
+    body: &mut Incoming,
     most: usize,
     share: &mut Share<'_>,
     announced: usize,
 ) -> Result<Bytes, Problem> {
-    let Some(first) = data(&mut body).await? else {
+    let Some(first) = data(body).await? else {
         return Ok(Bytes::new());
     };
     if first.len() > most {
@@ -117,7 +147,7 @@ async fn collect(
     if body.is_end_stream() {
         return Ok(first);
     }
-    let Some(second) = data(&mut body).await? else {
+    let Some(second) = data(body).await? else {
         return Ok(first);
     };
     // A client may announce much and send little: what is kept grows with what came.
@@ -131,7 +161,7 @@ async fn collect(
         }
         share.grow(more.len())?;
         all.extend_from_slice(&more);
-        next = data(&mut body).await?;
+        next = data(body).await?;
     }
     Ok(all.freeze())
 }

@@ -83,9 +83,9 @@ async fn payload(
 ) -> Result<(Bytes, Duration, body::Share<'_>), Problem> {
     let timeout = timeout.unwrap_or(shared.options.timeout);
     let began = clock::now();
-    let body = request.into_body();
-    let (payload, share) =
-        body::read(body, shared.options.max_body, &shared.bodies, timeout).await?;
+    let asks = request.headers().contains_key(::http::header::EXPECT);
+    let (body, most) = (request.into_body(), shared.options.max_body);
+    let (payload, share) = body::read(body, asks, most, &shared.bodies, timeout).await?;
     let left = timeout.saturating_sub(clock::now().saturating_duration_since(began));
     if left.is_zero() {
         let detail = format!(

@@ -13,6 +13,7 @@ use crate::client::{self, Client};
 use crate::guest::native::{self, Logic};
 use crate::guest::{GuestError, InstanceContext, Reply, Request};
 
+mod bodies;
 mod ends;
 
 /// Longest that a test waits for anything.

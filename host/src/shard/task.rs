@@ -346,7 +346,13 @@ impl Shard {
         let now = clock::now();
         let text = trap.to_string();
         self.slot.metrics.trapped(trap.kind);
-        match self.traps.trapped(now.saturating_duration_since(self.born)) {
+        // How much a reply has to say is up to the caller, who must not be able to quarantine a shard with it.
+        let verdict = if trap.kind == TrapKind::ReplyTooLarge {
+            Verdict::Restart(Duration::ZERO)
+        } else {
+            self.traps.trapped(now.saturating_duration_since(self.born))
+        };
+        match verdict {
             Verdict::Restart(pause) => {
                 tracing::warn!(
                     shard = self.shard,

@@ -144,15 +144,17 @@ async fn a_new_project_builds_passes_its_tests_and_runs() {
         .json();
     let component = built["path"].as_str().expect("a path");
     assert!(component.ends_with("greeter.wasm"), "{built}");
-    let verified = Process::spawn(building(&["verify", component, "--json"]))
-        .ended()
-        .await
-        .with(0)
-        .json();
-    assert_eq!(
-        verified["component"]["digest"],
-        format!("sha256:{}", built["sha256"].as_str().expect("a digest"))
-    );
+    for what in [component, &path] {
+        let verified = Process::spawn(building(&["verify", what, "--json"]))
+            .ended()
+            .await
+            .with(0)
+            .json();
+        assert_eq!(
+            verified["component"]["digest"],
+            format!("sha256:{}", built["sha256"].as_str().expect("a digest"))
+        );
+    }
 
     let mut tests = Command::new(env!("CARGO"));
     tests.arg("test").current_dir(&project);

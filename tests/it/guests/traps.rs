@@ -206,6 +206,11 @@ async fn too_many_traps_quarantine_one_shard_until_a_restart_or_a_swap() {
     let keys = keys(&cluster);
     let neighbour = Neighbour::of(&cluster, &keys[1]);
     ask(&cluster, &keys[0], "put", "kept").await;
+    // How long a reply gets is up to the caller, who quarantines nothing with it.
+    for _ in 0..4 {
+        let error = refused(&cluster, &keys[0], "big-reply", "1048577").await;
+        assert_eq!(error.code, "guest-reply-limit", "{error}");
+    }
     for heal in ["restart", "swap"] {
         for _ in 0..2 {
             refused(&cluster, &keys[0], "trap", "twice").await;

@@ -58,7 +58,11 @@ impl Output {
     /// What the guest last wrote to stderr, taken out: the panic message of most languages.
     pub(super) fn take_last_words(&self) -> String {
         let bytes: Vec<u8> = std::mem::take(&mut self.stderr.lock().last_words).into();
-        String::from_utf8_lossy(&bytes).trim().to_owned()
+        let text = String::from_utf8_lossy(&bytes);
+        // A hint of Rust's that a guest cannot follow: it has no environment.
+        let hint = |line: &&str| line.starts_with("note: run with `RUST_BACKTRACE");
+        let lines: Vec<&str> = text.lines().filter(|line| !hint(line)).collect();
+        lines.join("\n").trim().to_owned()
     }
 
     /// Forgets what was written to stderr so far.
