@@ -135,7 +135,8 @@ pub trait Guest: Default + 'static {
     /// the swap: the older instance goes on.
     ///
     /// In such a swap `start` runs while the older instance still serves, so that calls need not wait for it: what it reads
-    /// of the database may have changed by now. What calls change has to come from `state`, or be read here.
+    /// of the database may have changed by now, and what it writes falls between calls. What calls change has to come from
+    /// `state`, or be read here.
     ///
     /// It does not run where there is nothing to take over: when the shard opens or restarts, after a panic, and where the
     /// other revision does not export `handoff`. No call runs beside `start` then.

@@ -92,8 +92,10 @@ pub(crate) struct Order {
 pub(super) struct Coming {
     order: Order,
     context: InstanceContext,
-    /// It is started beside the calls, and takes over the memory.
-    hands_over: bool,
+    /// Both revisions can hand memory over, and are to.
+    carries: bool,
+    /// It is started beside the calls.
+    early: bool,
     making: AbortOnDropHandle<Result<Box<dyn Instance>, Failure>>,
 }
 
@@ -140,10 +142,10 @@ impl Shard {
             Some(abandoned) => abandoned.give_up().await,
             None => {}
         }
-        let hands_over = order.carry_memory
-            && matches!(self.guest, Guest::Running(_))
+        let carries = order.carry_memory
             && self.module.describe().exports.handoff
             && order.module.describe().exports.handoff;
+        let early = carries && matches!(self.guest, Guest::Running(_));
         let context = self.context_of(&order);
         self.tags.expect(&context.notifier);
         let (module, new, limits) = (
@@ -153,7 +155,7 @@ impl Shard {
         );
         let making = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut instance = in_time(&limits, module.instantiate(new)).await?;
-            if hands_over {
+            if early {
                 start(&module, &mut *instance, &limits).await?;
             }
             Ok(instance)
@@ -161,7 +163,8 @@ impl Shard {
         self.coming = Some(Coming {
             order,
             context,
-            hands_over,
+            carries,
+            early,
             making,
         });
     }
@@ -218,35 +221,33 @@ impl Shard {
         let not_started = |failure| not_swapped(SwapStep::Start, failure);
         let mut instance = made.map_err(not_started)?;
         let mut context = coming.context.clone();
-        match &mut self.guest {
-            Guest::Running(old) if coming.hands_over => {
-                let from = self.module.describe().revision;
-                match hand_over(&mut **old, from, &mut *instance, &limits).await {
-                    Ok(()) => {}
-                    Err(NotHandedOver::Kept(why)) => return Err(why),
-                    Err(NotHandedOver::Lost(trap)) => {
-                        drop(instance);
-                        return Err(self.lost(&trap).await);
-                    }
-                }
-            }
-            running => {
-                let gone = !matches!(running, Guest::Running(_));
-                if coming.hands_over && gone {
-                    // The old instance has trapped since, and its memory is gone. What the new one read at its start may be old, so that
-                    // another one starts, now that no call runs.
+        let carries = coming.carries && matches!(self.guest, Guest::Running(_));
+        if coming.early && !carries {
+            // The old instance has trapped since, and its memory is gone. What the new one read at its start may be old, so that another one
+            // starts, now that no call runs.
+            drop(instance);
+            context = self.context_of(&coming.order);
+            self.tags.expect(&context.notifier);
+            let making = module.instantiate(context.clone());
+            instance = in_time(&limits, making).await.map_err(not_started)?;
+        }
+        if !(coming.early && carries) {
+            let starting = start(&module, &mut *instance, &limits);
+            starting.await.map_err(not_started)?;
+        }
+        let from = self.module.describe().revision;
+        if let (Guest::Running(old), true) = (&mut self.guest, carries) {
+            match hand_over(&mut **old, from, &mut *instance, &limits).await {
+                Ok(()) => {}
+                Err(NotHandedOver::Kept(why)) => return Err(why),
+                Err(NotHandedOver::Lost(trap)) => {
                     drop(instance);
-                    context = self.context_of(&coming.order);
-                    self.tags.expect(&context.notifier);
-                    let making = module.instantiate(context.clone());
-                    instance = in_time(&limits, making).await.map_err(not_started)?;
+                    return Err(self.lost(&trap).await);
                 }
-                let starting = start(&module, &mut *instance, &limits);
-                starting.await.map_err(not_started)?;
             }
         }
         let old = std::mem::replace(&mut self.guest, Guest::Running(instance));
-        if let (Guest::Running(old), false) = (old, coming.hands_over) {
+        if let (Guest::Running(old), false) = (old, carries) {
             end(self.shard, &self.module, old, StopReason::Swapping).await;
         }
         self.no_room = None;
