@@ -82,13 +82,13 @@ impl Guest for Handoff {
     }
 
     fn start(&mut self) -> Result<()> {
-        fail("start")?;
         for entry in db::scan_prefix("through/", Order::Ascending)? {
             let entry = entry?;
             let key = String::from_utf8_lossy(&entry.key["through/".len()..]).into_owned();
             let count = db::get::<u64>(&entry.key)?.unwrap_or(0);
             self.through.insert(key, count);
         }
+        fail("start")?;
         Ok(())
     }
 
