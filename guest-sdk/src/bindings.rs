@@ -37,6 +37,17 @@ pub mod lifecycle {
     });
 }
 
+/// The optional export `handoff`.
+pub mod handoff {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "package quarry:sdk-handoff; world sdk-handoff { export quarry:shard/handoff@0.1.0; }",
+        world: "sdk-handoff",
+        pub_export_macro: true,
+        with: { "quarry:shard/types@0.1.0": crate::bindings::handler::quarry::shard::types },
+    });
+}
+
 /// The optional export `options`.
 pub mod options {
     wit_bindgen::generate!({

@@ -48,6 +48,22 @@ pub fn durable<G: Guest>(guest: &'static Instance<G>, tags: Vec<u64>) {
     guest.with_borrow_mut(|guest| guest.durable(tags));
 }
 
+pub fn suspend<G: Guest>(guest: &'static Instance<G>) -> Result<Vec<u8>, types::Error> {
+    guest
+        .with_borrow_mut(|guest| guest.suspend())
+        .map_err(Into::into)
+}
+
+pub fn resume<G: Guest>(
+    guest: &'static Instance<G>,
+    from_revision: u64,
+    state: Vec<u8>,
+) -> Result<(), types::Error> {
+    guest
+        .with_borrow_mut(|guest| guest.resume(from_revision, state))
+        .map_err(Into::into)
+}
+
 /// `_guest` only names the type: no guest is made to check options.
 pub fn validate<G: Guest>(_guest: &'static Instance<G>, options: &str) -> Result<(), String> {
     crate::logger::install();
@@ -145,6 +161,22 @@ macro_rules! __component_export {
         }
         $crate::__private::bindings::durable_events::export!(
             Component with_types_in $crate::__private::bindings::durable_events
+        );
+    };
+    (handoff) => {
+        impl bindings::handoff::exports::quarry::shard::handoff::Guest for Component {
+            fn suspend() -> ::core::result::Result<::std::vec::Vec<u8>, bindings::handler::quarry::shard::types::Error> {
+                component::suspend(&INSTANCE)
+            }
+            fn resume(
+                from_revision: u64,
+                state: ::std::vec::Vec<u8>,
+            ) -> ::core::result::Result<(), bindings::handler::quarry::shard::types::Error> {
+                component::resume(&INSTANCE, from_revision, state)
+            }
+        }
+        $crate::__private::bindings::handoff::export!(
+            Component with_types_in $crate::__private::bindings::handoff
         );
     };
     // `__name_export` says what is wrong.

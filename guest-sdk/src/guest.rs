@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 ///
 /// The host makes one instance per shard with [`Default::default`], and keeps it for as long as the shard is open, so
 /// memory is state. Calls run one at a time. Memory is gone after a trap (a panic), a restart or a move of the shard:
-/// what has to last goes into [`db`](crate::db).
+/// what has to last goes into [`db`](crate::db). A swap for another revision keeps it where both have [`suspend`](Guest::suspend)
+/// and [`resume`](Guest::resume).
 ///
 /// Only [`call`](Guest::call) is required. Each of the others is an optional export and runs only if it is named in
 /// [`export!`](crate::export):
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 /// | [`start`](Guest::start), [`stop`](Guest::stop) | `lifecycle` |
 /// | [`validate`](Guest::validate) | `options` |
 /// | [`durable`](Guest::durable) | `durable_events` |
+/// | [`suspend`](Guest::suspend), [`resume`](Guest::resume) | `handoff` |
 ///
 /// ```
 /// use quarry_guest::prelude::*;
@@ -57,12 +59,16 @@ pub trait Guest: Default + 'static {
     }
 
     /// Runs before the first call, with the database open. An error or a panic keeps the shard from serving; it is tried
-    /// again, with growing pauses.
+    /// again, with growing pauses. In a swap it leaves the older revision serving.
+    ///
+    /// No call runs beside it, except in a swap between two revisions that both export `handoff`: see
+    /// [`resume`](Guest::resume).
     fn start(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Runs after the last call, with the database still open, and has 5 s. It does not run after a panic.
+    /// Runs after the last call, with the database still open, and has 5 s. It does not run after a panic, nor on an
+    /// instance whose memory another one took over ([`resume`](Guest::resume)).
     fn stop(&mut self, reason: StopReason) {
         let _ = reason;
     }
@@ -78,6 +84,65 @@ pub trait Guest: Default + 'static {
     /// lowest seq first. Runs between calls, never beside one.
     fn durable(&mut self, tags: Vec<u64>) {
         let _ = tags;
+    }
+
+    /// The memory to carry over a swap, as bytes that the other revision understands: up to 16 MiB
+    /// (`limits.handoff_bytes`), within 5 s (`limits.handoff_time`). Calls wait meanwhile.
+    ///
+    /// It has to leave the guest as it was: where the swap fails, this same instance goes on to serve calls, and may be
+    /// asked again. An error ends the swap in that way. A panic costs the instance and its memory.
+    ///
+    /// ```
+    /// use quarry_guest::prelude::*;
+    /// use quarry_guest::testing::Host;
+    /// use std::collections::BTreeMap;
+    ///
+    /// /// Counts what it need not remember for ever.
+    /// #[derive(Default)]
+    /// struct Visits(BTreeMap<String, u64>);
+    ///
+    /// impl Guest for Visits {
+    ///     fn call(&mut self, call: Call) -> Result<Reply> {
+    ///         let count = self.0.entry(call.text()?.to_owned()).or_default();
+    ///         *count += 1;
+    ///         Ok(Reply::text(count))
+    ///     }
+    ///
+    ///     fn suspend(&mut self) -> Result<Vec<u8>> {
+    ///         Ok(Reply::json(&self.0)?.into_payload())
+    ///     }
+    ///
+    ///     fn resume(&mut self, _from_revision: u64, state: Vec<u8>) -> Result<()> {
+    ///         self.0 = serde_json::from_slice(&state).map_err(|why| Error::new("unknown-state", why.to_string()))?;
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// quarry_guest::export!(Visits, handoff);
+    /// # fn main() {
+    /// let mut host = Host::new::<Visits>();
+    /// host.call("visit").payload("home").run().unwrap();
+    /// host.swap::<Visits>(2).unwrap();
+    /// assert_eq!(host.call("visit").payload("home").run().unwrap().text(), "2");
+    /// # }
+    /// ```
+    fn suspend(&mut self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    /// Takes the memory of the older instance over, after [`start`](Guest::start) and before the first call. `state` is
+    /// what [`suspend`](Guest::suspend) of revision `from_revision` gave: a newer one, where a swap goes back. An error or a panic ends
+    /// the swap: the older instance goes on.
+    ///
+    /// In such a swap `start` runs while the older instance still serves, so that calls need not wait for it: what it reads
+    /// of the database may have changed by now, and what it writes falls between calls. What calls change has to come from
+    /// `state`, or be read here.
+    ///
+    /// It does not run where there is nothing to take over: when the shard opens or restarts, after a panic, and where the
+    /// other revision does not export `handoff`. No call runs beside `start` then.
+    fn resume(&mut self, from_revision: u64, state: Vec<u8>) -> Result<()> {
+        let _ = (from_revision, state);
+        Ok(())
     }
 }
 
@@ -139,6 +204,8 @@ pub struct Exports {
     pub options: bool,
     /// Whether [`Guest::durable`] is exported.
     pub durable_events: bool,
+    /// Whether [`Guest::suspend`] and [`Guest::resume`] are exported.
+    pub handoff: bool,
 }
 
 /// A guest that [`export!`](crate::export) was called for.
@@ -150,7 +217,7 @@ pub trait Exported: Guest {
 /// Exports a [`Guest`] from the component. Once per component.
 ///
 /// The names after the type are the optional exports, in any order: `queries`, `lifecycle`, `options`,
-/// `durable_events`. What is not named is not exported, and the host then never calls it.
+/// `durable_events`, `handoff`. What is not named is not exported, and the host then never calls it.
 ///
 /// ```
 /// use quarry_guest::prelude::*;
@@ -198,6 +265,7 @@ macro_rules! export {
                     lifecycle: false,
                     options: false,
                     durable_events: false,
+                    handoff: false,
                 };
                 $($crate::__name_export!(exports $export);)*
                 exports
@@ -223,11 +291,14 @@ macro_rules! __name_export {
     ($exports:ident durable_events) => {
         $exports.durable_events = true
     };
+    ($exports:ident handoff) => {
+        $exports.handoff = true
+    };
     ($exports:ident $other:ident) => {
         compile_error!(concat!(
             "there is no optional export `",
             stringify!($other),
-            "`: choose from queries, lifecycle, options, durable_events"
+            "`: choose from queries, lifecycle, options, durable_events, handoff"
         ))
     };
 }

@@ -171,6 +171,30 @@ impl Host {
         self.start()
     }
 
+    /// Swaps the guest for one of another revision, over the same data and with the same options. Where both export
+    /// `handoff`, the memory goes along: the new one starts, [`Guest::suspend`], [`Guest::resume`]. Otherwise the new
+    /// one starts, and the old one stops. Where one of these fails, the old guest goes on as it was. Panics where the shard
+    /// is stopped.
+    pub fn swap<G: Exported>(&mut self, revision: u64) -> Result<()> {
+        let mut old = self.calls.take().expect("the shard is stopped");
+        let present = (self.world.borrow().settings.revision, self.exports);
+        let next = (revision, G::EXPORTS);
+        let swapped = self.take_over::<G>(&mut *old, present, next);
+        let ((revision, exports), guest, outcome) = match swapped {
+            Ok(new) => {
+                self.make = || Box::new(G::default());
+                self.queries = None;
+                (next, new, Ok(()))
+            }
+            Err(error) => (present, old, Err(error)),
+        };
+        self.world.borrow_mut().runs_as(revision, exports);
+        self.exports = exports;
+        self.calls = Some(guest);
+        self.deliver_tags();
+        outcome
+    }
+
     /// What a crash of the node does: no [`Guest::stop`], the writes that were not durable are gone, and a new instance
     /// starts over the rest.
     pub fn crash(&mut self) -> Result<()> {
@@ -209,6 +233,45 @@ impl Host {
         self.calls = Some(guest);
         self.deliver_tags();
         Ok(())
+    }
+
+    /// The steps of a swap, each as the guest of a revision.
+    fn take_over<G: Exported>(
+        &self,
+        old: &mut dyn Instance,
+        present: (u64, Exports),
+        next: (u64, Exports),
+    ) -> Result<Box<dyn Instance>> {
+        if next.1.options {
+            let options = self.world.borrow().settings.options.clone();
+            World::enter(&self.world, Scope::validation(), || G::validate(&options))
+                .0
+                .map_err(|why| Error::new("invalid-options", why))?;
+        }
+        let mut new = Box::new(G::default());
+        if next.1.lifecycle {
+            self.run_as(next, || Guest::start(&mut *new))?;
+        }
+        if present.1.handoff && next.1.handoff {
+            let state = self.run_as(present, || old.suspend())?;
+            let limit = self.world.borrow().settings.limits.handoff_bytes;
+            if state.len() > limit {
+                let why = format!(
+                    "the memory to hand over has {} bytes, over limits.handoff_bytes ({limit} bytes)",
+                    state.len()
+                );
+                return Err(Error::new("limit", why));
+            }
+            self.run_as(next, || new.resume(present.0, state))?;
+        } else if present.1.lifecycle {
+            self.run_as(present, || old.stop(StopReason::Swapping));
+        }
+        Ok(new)
+    }
+
+    fn run_as<T>(&self, (revision, exports): (u64, Exports), body: impl FnOnce() -> T) -> T {
+        self.world.borrow_mut().runs_as(revision, exports);
+        World::enter(&self.world, Scope::lifecycle(), body).0
     }
 
     /// Between calls: hands over the tags whose writes are durable.
@@ -294,6 +357,7 @@ trait Instance {
     fn start(&mut self) -> Result<()>;
     fn stop(&mut self, reason: StopReason);
     fn durable(&mut self, tags: Vec<u64>);
+    fn suspend(&mut self) -> Result<Vec<u8>>;
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -312,6 +376,9 @@ impl<G: Guest> Instance for G {
     }
     fn durable(&mut self, tags: Vec<u64>) {
         Guest::durable(self, tags);
+    }
+    fn suspend(&mut self) -> Result<Vec<u8>> {
+        Guest::suspend(self)
     }
     fn as_any(&self) -> &dyn Any {
         self

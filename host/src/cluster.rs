@@ -66,11 +66,12 @@ pub mod status;
 mod supervise;
 mod swap;
 
+pub use crate::shard::swap::{NotSwapped, SwapStep};
 use node::Node;
 pub use start::{ClusterBuilder, StartError};
 use status::{Location, ShardReport};
 pub(crate) use supervise::database_path;
-pub use swap::{SwapError, SwapReport};
+pub use swap::{SwapError, SwapOptions, SwapReport};
 
 /// A running node of a cluster.
 #[derive(Clone)]
@@ -231,13 +232,26 @@ impl Cluster {
         self.node.probe_now(timeout).await
     }
 
-    /// Runs another module on every shard, in place: databases, caches and waiting replies stay. When it does not start on one of
-    /// them, all go back to the module they ran.
+    /// Runs another module on every shard, in place: databases, caches and waiting replies stay, and so does memory where both modules
+    /// export `handoff`. Calls go on, but for a pause in which the new instance takes over; the call in progress ends first, within
+    /// `limits.wall_time`. When it is not adopted on one of them, all go back to the module they ran.
     ///
     /// # Errors
-    /// When the module refuses its options or does not start, with the guest's reason.
+    /// When the module refuses its options, does not start, or memory is not handed over, with the guest's reason.
     pub async fn swap(&self, module: Arc<dyn Module>) -> Result<SwapReport, SwapError> {
-        swap::swap(&self.node, module).await
+        self.swap_with(module, SwapOptions::default()).await
+    }
+
+    /// As [`Cluster::swap`], with options.
+    ///
+    /// # Errors
+    /// As [`Cluster::swap`].
+    pub async fn swap_with(
+        &self,
+        module: Arc<dyn Module>,
+        options: SwapOptions,
+    ) -> Result<SwapReport, SwapError> {
+        swap::swap(&self.node, module, options).await
     }
 
     /// Waits until the node stops, of its own accord too: it does when the part that keeps its deadlines fails. Safe to drop.

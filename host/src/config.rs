@@ -304,6 +304,10 @@ section! {
     stop_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
     /// Longest that a guest's start may take.
     start_time: Duration = secs(30), Kind::Duration(millis(1), secs(3600));
+    /// Longest that a guest may take to hand its memory over in a swap, and another to take it over. Calls of the shard wait for both.
+    handoff_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
+    /// The memory that a guest hands over in a swap.
+    handoff_bytes: u64 = 16 * MIB, Kind::Size(0, GIB);
 }
 
 section! {

@@ -88,6 +88,18 @@ pub trait Instance: Send {
     /// # Errors
     /// A trap.
     async fn stop(&mut self, reason: StopReason) -> Result<(), Failure>;
+
+    /// Gives the memory that a swap carries over, and leaves the instance as it was.
+    ///
+    /// # Errors
+    /// An error leaves the instance as it was, too; a trap.
+    async fn suspend(&mut self) -> Result<Bytes, Failure>;
+
+    /// Takes over the memory of an instance of revision `from_revision`, after the start and before the first call.
+    ///
+    /// # Errors
+    /// An error or a trap keeps the instance from serving.
+    async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure>;
 }
 
 /// An instance that runs read-only calls. It may serve several queries, one after the other.
@@ -124,6 +136,8 @@ pub struct Exports {
     pub options: bool,
     /// `durable-events`.
     pub durable_events: bool,
+    /// `handoff`.
+    pub handoff: bool,
 }
 
 /// Where an instance runs and what it may use. This is all that a guest can reach.

@@ -12,12 +12,13 @@ use tokio::sync::{mpsc, oneshot};
 use crate::call::{CallError, CallErrorKind, Durability, Read};
 use crate::clock;
 use crate::db::ShardDb;
-use crate::guest::{Limits, Module, Request, ShardFlag};
+use crate::guest::{Limits, Request, ShardFlag};
 
 mod held;
 pub mod queries;
 pub mod running;
 pub mod slot;
+pub mod swap;
 pub mod task;
 
 use queries::QueryPool;
@@ -97,12 +98,8 @@ struct Call {
 
 /// What a shard is told besides calls.
 pub(crate) enum Control {
-    /// Run another module. The old instance goes on if the new one does not start.
-    Swap {
-        module: Arc<dyn Module>,
-        options: Arc<str>,
-        done: oneshot::Sender<Result<task::Swapped, CallError>>,
-    },
+    /// Run another module. The old instance goes on if the new one does not take over.
+    Swap(swap::Order),
     /// Make a new instance, and forget the traps.
     Restart {
         done: oneshot::Sender<Result<(), CallError>>,

@@ -188,6 +188,7 @@ async fn verbs_that_need_no_node() {
     let folder = folder();
     let store = format!("file://{}", folder.path().join("data").display());
     let kv = guest("kv").display().to_string();
+    let handoff = guest("handoff").display().to_string();
     let text = folder.path().join("text.wasm");
     std::fs::write(&text, "hello").expect("a file");
     let text = text.display().to_string();
@@ -227,6 +228,12 @@ async fn verbs_that_need_no_node() {
             "",
         ),
         (&["verify", &kv], 0, "queries", ""),
+        (
+            &["verify", &handoff],
+            0,
+            "handler, lifecycle, durable-events, handoff",
+            "",
+        ),
         (&["verify", &text], 1, "", "text.wasm"),
         (&["verify", "no/such.wasm"], 1, "", "no/such.wasm"),
         (&["build", &project], 2, "", "quarry new NAME"),

@@ -318,7 +318,7 @@ async fn a_swap_keeps_the_data_and_a_failed_one_keeps_the_guest() {
     assert!(
         error
             .to_string()
-            .contains("revision 3 did not start on shard 1"),
+            .contains("revision 3 was not adopted on shard 1: the new revision did not start: "),
         "{error}"
     );
     for shard in 0..2 {

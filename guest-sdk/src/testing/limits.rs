@@ -22,6 +22,8 @@ pub struct Limits {
     pub page: usize,
     /// Bytes of a reply.
     pub reply: usize,
+    /// Bytes of memory that a swap carries over.
+    pub handoff_bytes: usize,
     /// Durability notifications that may be outstanding.
     pub notifications: usize,
 }
@@ -37,6 +39,7 @@ impl Default for Limits {
             transaction_age: Duration::from_secs(10),
             page: 4 << 20,
             reply: 16 << 20,
+            handoff_bytes: 16 << 20,
             notifications: 65_536,
         }
     }

@@ -12,6 +12,7 @@ use super::{Limits, LogLine, MergeOperator};
 use crate::context::Status;
 use crate::db::Seq;
 use crate::error::{Error, Result};
+use crate::guest::Exports;
 use crate::sys::OpKind;
 
 /// 2026-01-01T00:00:00Z, in milliseconds.
@@ -204,6 +205,12 @@ impl World {
             kind: ScopeKind::Reading { view },
             ..self.call_scope(timeout, headers)
         }
+    }
+
+    /// Code of a guest of this revision, with these exports, runs from now on.
+    pub(crate) fn runs_as(&mut self, revision: u64, exports: Exports) {
+        self.settings.revision = revision;
+        self.takes_tags = exports.durable_events;
     }
 
     pub(crate) fn advance(&mut self, time: Duration) {

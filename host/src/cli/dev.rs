@@ -10,6 +10,7 @@ use super::args::Dev;
 use super::running::{self, Node, Signals};
 use super::{Error, Exit, Output, build};
 use crate::clock;
+use crate::cluster::{SwapError, SwapOptions, SwapStep};
 use crate::config::{Config, Origin};
 use crate::telemetry;
 
@@ -168,11 +169,20 @@ async fn once(
     let begun = clock::now();
     let module = running::load(&node.guests, config, &built.path, revision).await?;
     let compiled = clock::now().saturating_duration_since(begun);
-    let report = node
-        .cluster
-        .swap(module)
-        .await
-        .map_err(|error| Error::Failed(error.to_string()))?;
+    let report = match node.cluster.swap(module.clone()).await {
+        // Memory that the new code does not understand, or the old code cannot give, must not keep the developer from going on.
+        Err(SwapError::NotAdopted { why, .. })
+            if matches!(why.step, SwapStep::Suspend | SwapStep::Resume) =>
+        {
+            out.note(&format!("{why}; reloading without the memory"));
+            let afresh = SwapOptions {
+                carry_memory: false,
+            };
+            node.cluster.swap_with(module, afresh).await
+        }
+        swapped => swapped,
+    };
+    let report = report.map_err(|error| Error::Failed(error.to_string()))?;
     let name = &config.module.name;
     if out.json {
         let took = |time: Duration| time.as_secs_f64() * 1000.0;

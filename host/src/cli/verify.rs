@@ -104,6 +104,7 @@ fn exports(exports: crate::guest::Exports) -> String {
         ("lifecycle", exports.lifecycle),
         ("options", exports.options),
         ("durable-events", exports.durable_events),
+        ("handoff", exports.handoff),
     ];
     let mut names = vec!["handler"];
     names.extend(

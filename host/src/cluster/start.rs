@@ -526,6 +526,8 @@ impl From<&Config> for Limits {
             wall_time: limits.wall_time,
             start_time: limits.start_time,
             stop_time: limits.stop_time,
+            handoff_time: limits.handoff_time,
+            handoff_bytes: size(limits.handoff_bytes),
             queue_calls: limits.queue_calls,
             queue_bytes: size(limits.queue_bytes),
             key: size(limits.key),

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::node::Node;
 use super::status::ShardState;
-use super::swap;
+use super::swap::{self, SwapOptions};
 use crate::clock;
 use crate::db::open::{Cutoff, OpenError, Opening, Terms};
 use crate::gate::Ended;
@@ -253,7 +253,10 @@ async fn catch_up(node: &Arc<Node>, shard: u32, mut loaded: Arc<super::node::Loa
         if Arc::ptr_eq(&newest, &loaded) {
             return;
         }
-        match swap::one(node, shard, newest.clone()).await.1 {
+        match swap::one(node, shard, newest.clone(), SwapOptions::default())
+            .await
+            .1
+        {
             Some(Ok(_)) => loaded = newest,
             Some(Err(error)) => {
                 tracing::error!(shard, %error, "shard opened with a module that was swapped meanwhile, and keeps it");

@@ -12,10 +12,24 @@ use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::guest::Module;
 use crate::shard::Control;
-use crate::shard::task::Swapped;
+use crate::shard::swap::{NotSwapped, Order, SwapStep, Swapped};
 
 /// How much longer than its limits the swap of a shard may take.
 const SWAP_GRACE: Duration = Duration::from_secs(5);
+
+/// How to swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SwapOptions {
+    /// Whether memory is handed over where both revisions export `handoff`, which is the default. Without it a revision that does not hand
+    /// over its memory can be swapped for another; the memory is then lost.
+    pub carry_memory: bool,
+}
+
+impl Default for SwapOptions {
+    fn default() -> Self {
+        Self { carry_memory: true }
+    }
+}
 
 /// A swap that every open shard made.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -36,17 +50,17 @@ pub enum SwapError {
     /// The guest refuses its options, or fails when asked.
     #[error(transparent)]
     Refused(StartError),
-    /// It did not start on a shard.
+    /// A shard did not take it.
     #[error(
-        "revision {revision} did not start on shard {shard}: {error}; every shard runs what it ran before"
+        "revision {revision} was not adopted on shard {shard}: {why}; every shard runs what it ran before"
     )]
-    NotStarted {
+    NotAdopted {
         /// The revision that failed.
         revision: u64,
         /// The shard.
         shard: u32,
-        /// Why.
-        error: CallError,
+        /// How far it came, and why no further.
+        why: NotSwapped,
     },
     /// The host failed.
     #[error("{0}")]
@@ -57,11 +71,13 @@ pub enum SwapError {
 pub(super) async fn swap(
     node: &Arc<Node>,
     module: Arc<dyn Module>,
+    options: SwapOptions,
 ) -> Result<SwapReport, SwapError> {
     let (owned, control) = (node.clone(), node.threads.control());
-    let swapping = node
-        .tasks
-        .spawn_on(async move { swap_all(&owned, module).await }, &control);
+    let swapping = node.tasks.spawn_on(
+        async move { swap_all(&owned, module, options).await },
+        &control,
+    );
     swapping.await.unwrap_or_else(|error| {
         Err(SwapError::Failed(format!(
             "the swap failed in the host: {error}"
@@ -69,7 +85,11 @@ pub(super) async fn swap(
     })
 }
 
-async fn swap_all(node: &Arc<Node>, module: Arc<dyn Module>) -> Result<SwapReport, SwapError> {
+async fn swap_all(
+    node: &Arc<Node>,
+    module: Arc<dyn Module>,
+    options: SwapOptions,
+) -> Result<SwapReport, SwapError> {
     let _one_at_a_time = node.swapping.lock().await;
     let begun = clock::now();
     let old = node.module.load_full();
@@ -95,16 +115,19 @@ async fn swap_all(node: &Arc<Node>, module: Arc<dyn Module>) -> Result<SwapRepor
         .filter(|shard| Some(*shard) != first)
         .collect();
     for wave in [first.into_iter().collect::<Vec<_>>(), rest] {
-        let outcomes = join_all(wave.into_iter().map(|shard| one(node, shard, new.clone()))).await;
+        let swaps = wave
+            .into_iter()
+            .map(|shard| one(node, shard, new.clone(), options));
+        let outcomes = join_all(swaps).await;
         let mut failed = None;
         for (shard, outcome) in outcomes {
             match outcome {
                 Some(Ok(done)) => swapped.push((shard, done)),
-                Some(Err(error)) => failed = failed.or(Some((shard, error))),
+                Some(Err(why)) => failed = failed.or(Some((shard, why))),
                 None => {}
             }
         }
-        if let Some((shard, error)) = failed {
+        if let Some((shard, why)) = failed {
             node.module.store(old.clone());
             // Not only those that were swapped here: one that opened meanwhile has taken the new module by itself.
             let astray = node.slots.iter().filter(|slot| {
@@ -112,17 +135,13 @@ async fn swap_all(node: &Arc<Node>, module: Arc<dyn Module>) -> Result<SwapRepor
                     .is_some_and(|handle| handle.revision() == revision)
             });
             let back: Vec<_> = astray
-                .map(|slot| one(node, slot.shard(), old.clone()))
+                .map(|slot| back(node, slot.shard(), old.clone()))
                 .collect();
-            for (shard, outcome) in join_all(back).await {
-                if let Some(Err(error)) = outcome {
-                    tracing::error!(shard, %error, "shard did not go back to its old module");
-                }
-            }
-            return Err(SwapError::NotStarted {
+            join_all(back).await;
+            return Err(SwapError::NotAdopted {
                 revision,
                 shard,
-                error,
+                why,
             });
         }
     }
@@ -140,33 +159,59 @@ async fn swap_all(node: &Arc<Node>, module: Arc<dyn Module>) -> Result<SwapRepor
     })
 }
 
+/// Swaps one shard back to what it ran before: with its memory, but rather without it than not at all.
+async fn back(node: &Arc<Node>, shard: u32, old: Arc<Loaded>) {
+    for carry_memory in [true, false] {
+        match one(node, shard, old.clone(), SwapOptions { carry_memory }).await {
+            (_, Some(Err(error))) => {
+                tracing::error!(shard, carry_memory, %error, "shard did not go back to its old module");
+            }
+            _ => return,
+        }
+    }
+}
+
 /// Swaps one shard; nothing to do where it is not open, since it then starts with the node's module.
 pub(super) async fn one(
     node: &Arc<Node>,
     shard: u32,
     loaded: Arc<Loaded>,
-) -> (u32, Option<Result<Swapped, CallError>>) {
+    options: SwapOptions,
+) -> (u32, Option<Result<Swapped, NotSwapped>>) {
     let Some(handle) = node.slots[shard as usize].handle() else {
         return (shard, None);
     };
     let (done, outcome) = oneshot::channel();
-    let swap = Control::Swap {
+    let swap = Control::Swap(Order {
         module: loaded.module.clone(),
         options: loaded.options.clone(),
+        carry_memory: options.carry_memory,
         done,
-    };
+    });
     if handle.control(swap).await.is_err() {
         return (shard, None);
     }
-    // The call in progress, a start and a stop are bounded for a component; native logic may hang.
+    // An instance is made beside the calls, and one more where an old one is lost on the way. All of it is bounded for a component; native
+    // logic may hang.
     let limits = &node.config.limits;
-    let limit = limits.wall_time + limits.start_time * 2 + limits.stop_time + SWAP_GRACE;
+    let limit = limits.wall_time
+        + limits.start_time * 4
+        + limits.handoff_time * 2
+        + limits.stop_time
+        + SWAP_GRACE;
     match tokio::time::timeout(limit, outcome).await {
-        Ok(outcome) => (shard, outcome.ok()),
+        Ok(outcome) => {
+            let at = |why: NotSwapped| NotSwapped {
+                error: why.error.at(shard),
+                ..why
+            };
+            (shard, outcome.ok().map(|outcome| outcome.map_err(at)))
+        }
         Err(_) => {
-            let message = format!("shard {shard} did not swap within {limit:?}");
-            let late = CallError::host(CallErrorKind::Timeout, message).at(shard);
-            (shard, Some(Err(late)))
+            let message = format!("it did not swap within {limit:?}");
+            let error = CallError::host(CallErrorKind::Timeout, message).at(shard);
+            let step = SwapStep::Answer;
+            (shard, Some(Err(NotSwapped { step, error })))
         }
     }
 }

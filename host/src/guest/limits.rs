@@ -15,6 +15,10 @@ pub struct Limits {
     pub start_time: Duration,
     /// Time that `lifecycle.stop` may last.
     pub stop_time: Duration,
+    /// Time that `handoff.suspend` may last, and `handoff.resume`; calls wait for both.
+    pub handoff_time: Duration,
+    /// Bytes of memory that a swap carries over.
+    pub handoff_bytes: usize,
     /// Calls that may wait in a shard's queue.
     pub queue_calls: usize,
     /// Payload and key bytes that may wait in a shard's queue.
@@ -56,6 +60,8 @@ impl Default for Limits {
             wall_time: Duration::from_secs(30),
             start_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(5),
+            handoff_time: Duration::from_secs(5),
+            handoff_bytes: 16 << 20,
             queue_calls: 1024,
             queue_bytes: 64 << 20,
             key: 65_535,

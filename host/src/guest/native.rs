@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::FutureExt;
 
 use super::{
@@ -18,6 +19,9 @@ use crate::db::ReadView;
 /// The logic of a shard, in Rust. One value a shard; its calls run one at a time, so its fields are state.
 #[async_trait]
 pub trait Logic: Send + 'static {
+    /// Whether [`Logic::suspend`] and [`Logic::resume`] carry memory over a swap. See [`Logic::resume`] for what that means for the start.
+    const HANDOFF: bool = false;
+
     /// Runs before the first call.
     ///
     /// # Errors
@@ -59,6 +63,31 @@ pub trait Logic: Send + 'static {
     async fn stop(&mut self, context: &InstanceContext, reason: StopReason) {
         _ = (context, reason);
     }
+
+    /// Gives the memory that a swap carries over, at most `limits.handoff_bytes`, and leaves this value as it was: it goes on where the
+    /// swap fails.
+    ///
+    /// # Errors
+    /// End the swap.
+    async fn suspend(&mut self, context: &InstanceContext) -> Result<Bytes, GuestError> {
+        _ = context;
+        Ok(Bytes::new())
+    }
+
+    /// Takes over what [`Logic::suspend`] of revision `from_revision` gave. In a swap between two modules with [`Logic::HANDOFF`] the start
+    /// of the new one has run while the old one still served; this runs after the last call of the old one.
+    ///
+    /// # Errors
+    /// End the swap; the old one goes on.
+    async fn resume(
+        &mut self,
+        context: &InstanceContext,
+        from_revision: u64,
+        state: &[u8],
+    ) -> Result<(), GuestError> {
+        _ = (context, from_revision, state);
+        Ok(())
+    }
 }
 
 /// A module of native logic. `make` runs once for each instance.
@@ -72,6 +101,7 @@ pub fn module<L: Logic>(
         lifecycle: true,
         options: false,
         durable_events: true,
+        handoff: L::HANDOFF,
     };
     Arc::new(NativeModule {
         info: ModuleInfo {
@@ -134,6 +164,14 @@ impl<L: Logic> Instance for NativeInstance<L> {
 
     async fn stop(&mut self, reason: StopReason) -> Result<(), Failure> {
         caught(self.logic.stop(&self.context, reason).map(Ok)).await
+    }
+
+    async fn suspend(&mut self) -> Result<Bytes, Failure> {
+        caught(self.logic.suspend(&self.context)).await
+    }
+
+    async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure> {
+        caught(self.logic.resume(&self.context, from_revision, state)).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Durability notifications of a guest: it asks with a seq and a tag, and gets the tag once that seq is durable.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use crate::gate::Gate;
 /// Takes the wishes of one instance and hands its tags to its shard, in the order of seq, each once, only for durable writes.
 ///
 /// Tags belong to the memory of the instance that asked: after a trap they are dropped, and those of an instance that did not start
-/// are never given to another. A swap keeps them.
+/// are never given to another. A swap keeps them: those of the old instance, and those for which the new one asked before it took over.
 pub struct Notifier {
     shared: Arc<Shared>,
     instance: u64,
@@ -37,6 +37,8 @@ impl Notifier {
             receiver,
             outstanding: outstanding.clone(),
             heirs: BTreeSet::new(),
+            coming: None,
+            early: VecDeque::new(),
         };
         let shared = Shared {
             gate,
@@ -117,11 +119,20 @@ pub struct Tags {
     outstanding: Arc<AtomicUsize>,
     /// The instances whose tags go to the one that runs: itself, and those that it was swapped for.
     heirs: BTreeSet<u64>,
+    /// The instance that may take over, and its tags that came before it did. They count as outstanding.
+    coming: Option<(u64, Vec<u64>)>,
+    /// Those of the instance that runs by now. They count as outstanding.
+    early: VecDeque<u64>,
 }
 
 impl Tags {
     /// Waits for tags, and takes up to `max`. Safe to drop.
     pub async fn next(&mut self, max: usize) -> Vec<u64> {
+        if !self.early.is_empty() {
+            let count = self.early.len().min(max);
+            self.give_back(count);
+            return self.early.drain(..count).collect();
+        }
         loop {
             let mut tags = Vec::new();
             let count = self.receiver.recv_many(&mut tags, max).await;
@@ -129,31 +140,155 @@ impl Tags {
                 // The notifier is gone; there will be no more.
                 std::future::pending::<()>().await;
             }
-            self.outstanding.fetch_sub(count, Ordering::AcqRel);
-            let wanted = tags
-                .into_iter()
-                .filter(|(instance, _)| self.heirs.contains(instance));
-            let tags: Vec<u64> = wanted.map(|(_, tag)| tag).collect();
-            if !tags.is_empty() {
-                return tags;
+            let (mut wanted, mut kept) = (Vec::new(), 0);
+            for (instance, tag) in tags {
+                match &mut self.coming {
+                    _ if self.heirs.contains(&instance) => wanted.push(tag),
+                    Some((coming, early)) if *coming == instance => {
+                        early.push(tag);
+                        kept += 1;
+                    }
+                    _ => {}
+                }
             }
+            self.give_back(count - kept);
+            if !wanted.is_empty() {
+                return wanted;
+            }
+        }
+    }
+
+    /// An instance is on its way to take over, instead of any that was before. Its tags are kept for it.
+    pub fn expect(&mut self, notifier: &Notifier) {
+        self.dismiss();
+        self.coming = Some((notifier.instance, Vec::new()));
+    }
+
+    /// The instance that was on its way does not take over.
+    pub fn dismiss(&mut self) {
+        if let Some((_, early)) = self.coming.take() {
+            self.give_back(early.len());
         }
     }
 
     /// An instance runs, and gets its tags.
     pub fn adopt(&mut self, notifier: &Notifier) {
         self.heirs.insert(notifier.instance);
+        match self.coming.take() {
+            Some((instance, early)) if instance == notifier.instance => self.early.extend(early),
+            other => self.coming = other,
+        }
     }
 
     /// The instance is gone, and its wishes with it.
     pub fn forget(&mut self) {
         self.heirs.clear();
+        let early = std::mem::take(&mut self.early);
+        self.give_back(early.len());
+    }
+
+    fn give_back(&self, count: usize) {
+        self.outstanding.fetch_sub(count, Ordering::AcqRel);
     }
 
     /// Takes what is there, unread.
     pub(crate) fn clear(&mut self) {
         while self.receiver.try_recv().is_ok() {
             self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::gate::deadline::Deadline;
+    use crate::guest::Limits;
+
+    struct Bench {
+        db: ShardDb,
+        root: Notifier,
+        tags: Tags,
+    }
+
+    async fn bench(limit: usize) -> Bench {
+        let store = Arc::new(slatedb::object_store::memory::InMemory::new());
+        let db = slatedb::Db::builder("shard", store).build().await;
+        let db = db.expect("a database");
+        let snapshot = db.snapshot().expect("a snapshot");
+        let gate = Arc::new(Gate::new(snapshot, Arc::new(Deadline::never())));
+        let db = ShardDb::new(db, 1, gate.clone(), Arc::new(Limits::default()), None);
+        let (root, tags) = Notifier::new(gate, limit);
+        Bench { db, root, tags }
+    }
+
+    impl Bench {
+        /// Asks with the newest write that is durable, so that the tag is told at once.
+        fn ask(&self, notifier: &Notifier, tag: u64) -> Result<(), String> {
+            let seq = self.db.visible_seq();
+            let asked = notifier.when_durable(&self.db, seq, tag);
+            asked.map_err(|error| error.code)
+        }
+
+        fn taken(&mut self, max: usize) -> Vec<u64> {
+            self.tags.next(max).now_or_never().unwrap_or_default()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_next_instance_asks_for_early_is_kept_for_it() {
+        let mut bench = bench(100).await;
+        let (old, new, failed) = (bench.root.next(), bench.root.next(), bench.root.next());
+        bench.tags.adopt(&old);
+        bench.tags.expect(&failed);
+        bench.ask(&failed, 9).expect("room");
+        assert!(bench.taken(10).is_empty());
+        bench.tags.expect(&new);
+        for tag in [20, 21, 22] {
+            bench.ask(&new, tag).expect("room");
+        }
+        bench.ask(&old, 10).expect("room");
+        assert_eq!(bench.taken(10), [10]);
+        bench.tags.adopt(&new);
+        bench.ask(&old, 11).expect("room");
+        bench.ask(&new, 23).expect("room");
+        assert_eq!(bench.taken(2), [20, 21]);
+        assert_eq!(bench.taken(2), [22]);
+        assert_eq!(bench.taken(10), [11, 23]);
+        assert!(
+            bench.taken(10).is_empty(),
+            "nobody gets those of the failed"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_bounded_and_given_back() {
+        let mut bench = bench(2).await;
+        let old = bench.root.next();
+        for end in ["dismissed", "another is expected", "took over and trapped"] {
+            bench.tags.adopt(&old);
+            let new = bench.root.next();
+            bench.tags.expect(&new);
+            for tag in [1, 2] {
+                bench.ask(&new, tag).expect(end);
+                assert!(bench.taken(10).is_empty());
+            }
+            assert_eq!(bench.ask(&new, 3), Err("limit".into()), "{end}");
+            match end {
+                "dismissed" => bench.tags.dismiss(),
+                "another is expected" => bench.tags.expect(&bench.root.next()),
+                _ => {
+                    bench.tags.adopt(&new);
+                    bench.tags.forget();
+                    bench.tags.adopt(&old);
+                }
+            }
+            for tag in [4, 5] {
+                bench.ask(&old, tag).expect(end);
+            }
+            assert_eq!(bench.taken(10), [4, 5], "{end}");
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::call::CurrentCall;
@@ -200,6 +201,20 @@ impl Instance for WasmInstance {
             .enter(CurrentCall::none(), limit, stop, (reason.as_str(),))
             .await
             .map_err(Failure::Trap)
+    }
+
+    async fn suspend(&mut self) -> Result<Bytes, Failure> {
+        match self.running.exports.suspend {
+            Some(suspend) => self.running.suspend(suspend).await,
+            None => Ok(Bytes::new()),
+        }
+    }
+
+    async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure> {
+        match self.running.exports.resume {
+            Some(resume) => self.running.resume(resume, from_revision, state).await,
+            None => Ok(()),
+        }
     }
 }
 

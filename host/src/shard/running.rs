@@ -127,6 +127,7 @@ impl Running {
             revision,
             queries: queries.clone(),
             no_room: None,
+            coming: None,
         };
         let task =
             start

@@ -3,7 +3,7 @@
 //! The database is open before the task starts and until after it has ended. What a call shows leaves through the gate.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use quarry_core::pool;
@@ -13,13 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::held::Held;
 use super::queries::QueryPool;
 use super::slot::Slot;
+use super::swap::Coming;
 use super::{Begun, Call, Control, Outcome, expired};
 use crate::call::{CallError, CallErrorKind, Durability};
 use crate::clock;
 use crate::cluster::status::ShardState;
 use crate::db::ShardDb;
 use crate::gate::Gate;
-use crate::guest::log::GuestLog;
 use crate::guest::notify::{Notifier, Tags};
 use crate::guest::{
     Failure, Instance, InstanceContext, Module, NoRoom, Request, StopReason, Trap, TrapKind,
@@ -27,17 +27,6 @@ use crate::guest::{
 
 /// Durable tags that a guest gets at once.
 const TAGS_MAX: usize = 1024;
-
-/// A swap that was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Swapped {
-    /// The revision that the shard ran before.
-    pub from: u64,
-    /// The revision that it runs now.
-    pub to: u64,
-    /// How long no call could begin.
-    pub pause: Duration,
-}
 
 /// A shard's task and what belongs to it.
 pub(super) struct Shard {
@@ -57,6 +46,8 @@ pub(super) struct Shard {
     pub(super) queries: Arc<QueryPool>,
     /// How often in a row its guest found no room, and why.
     pub(super) no_room: Option<(u32, NoRoom)>,
+    /// The instance that is to take over.
+    pub(super) coming: Option<Coming>,
 }
 
 /// Whether the shard has a guest that works.
@@ -70,6 +61,7 @@ pub(super) enum Guest {
 enum Event {
     Stop(StopReason),
     Control(Control),
+    Made(Result<Box<dyn Instance>, Failure>),
     Tags(Vec<u64>),
     Call(Call),
     Restart,
@@ -90,6 +82,7 @@ impl Shard {
             match self.next(&mut calls, &mut control, &mut stop).await {
                 Event::Stop(reason) => break reason,
                 Event::Control(control) => self.control(control).await,
+                Event::Made(made) => self.end_swap(made).await,
                 Event::Tags(tags) => self.durable(tags).await,
                 Event::Call(call) => self.call(call).await,
                 Event::Restart => self.start().await,
@@ -98,6 +91,9 @@ impl Shard {
         };
         self.slot.withdraw();
         calls.close();
+        if let Some(coming) = self.coming.take() {
+            coming.give_up().await;
+        }
         while let Some(call) = calls.recv().await {
             if reason == StopReason::Stopping
                 && !self.gate.is_over()
@@ -134,11 +130,12 @@ impl Shard {
                 None => std::future::pending().await,
             }
         };
-        // Stop and control come before work; tags before calls, since each stems from a call that came earlier.
+        // Stop, control and a swap that is due come before work; tags before calls, since each stems from a call that came earlier.
         tokio::select! {
             biased;
             reason = stop => Event::Stop(reason.unwrap_or(StopReason::Stopping)),
             Some(control) = control.recv() => Event::Control(control),
+            made = Coming::made(&mut self.coming) => Event::Made(made),
             tags = self.tags.next(TAGS_MAX) => Event::Tags(tags),
             Some(call) = calls.recv(), if serving => Event::Call(call),
             () = restart_at => Event::Restart,
@@ -275,18 +272,7 @@ impl Shard {
                     _ => Err(self.not_started()),
                 });
             }
-            Control::Swap {
-                module,
-                options,
-                done,
-            } => {
-                let swapped = self.swap(module, options).await;
-                match &swapped {
-                    Ok(done) => self.slot.metrics.swapped(done.to, done.pause),
-                    Err(_) => self.slot.metrics.swap_failed(),
-                }
-                _ = done.send(swapped);
-            }
+            Control::Swap(order) => self.begin_swap(order).await,
             Control::Measure {
                 request,
                 calls,
@@ -327,7 +313,7 @@ impl Shard {
     }
 
     /// Makes and starts an instance of the shard's module.
-    async fn start(&mut self) {
+    pub(super) async fn start(&mut self) {
         self.slot.guest(ShardState::Starting);
         self.context.notifier = Arc::new(self.notifier.next());
         let before = self.no_room.take().map_or(0, |(times, _)| times);
@@ -353,51 +339,6 @@ impl Shard {
         self.no_room = Some((before.saturating_add(1), why));
         self.slot.explain(why.to_string());
         self.guest = Guest::Waiting(clock::now() + pause);
-    }
-
-    /// The new instance is started before the old one is stopped; if it does not start, the old one goes on.
-    async fn swap(
-        &mut self,
-        module: Arc<dyn Module>,
-        options: Arc<str>,
-    ) -> Result<Swapped, CallError> {
-        let begun = clock::now();
-        let info = module.describe().clone();
-        let log = GuestLog::new(
-            self.shard,
-            info.name.clone(),
-            info.revision,
-            self.db.limits().log_bytes_per_second,
-        );
-        let context = InstanceContext {
-            options,
-            notifier: Arc::new(self.notifier.next()),
-            log: Arc::new(log),
-            ..self.context.clone()
-        };
-        let instance = match fresh(&module, &context).await {
-            Ok(instance) => instance,
-            Err(Failure::Error(error)) => return Err(CallError::guest(error).at(self.shard)),
-            Err(Failure::Trap(trap)) => return Err(CallError::trap(&trap).at(self.shard)),
-            Err(Failure::NoRoom(why)) => return Err(CallError::no_room(why).at(self.shard)),
-        };
-        self.no_room = None;
-        let from = self.module.describe().revision;
-        if let Guest::Running(old) = std::mem::replace(&mut self.guest, Guest::Running(instance)) {
-            end(self.shard, &self.module, old, StopReason::Swapping).await;
-        }
-        self.module = module.clone();
-        self.context = context.clone();
-        self.traps.clear();
-        self.tags.adopt(&self.context.notifier);
-        self.queries.swap(module, context);
-        self.revision.store(info.revision, Ordering::Release);
-        self.slot.guest(ShardState::Running);
-        Ok(Swapped {
-            from,
-            to: info.revision,
-            pause: clock::now().saturating_duration_since(begun),
-        })
     }
 
     fn trapped(&mut self, trap: &Trap, method: &str) {
@@ -445,7 +386,11 @@ impl Shard {
                 self.guest = Guest::Quarantined(reason.into());
             }
         }
-        // The words are the guest's, and may show a write.
+        self.explain(trap);
+    }
+
+    /// Tells why it trapped. The words are the guest's, and may show a write.
+    pub(super) fn explain(&self, trap: &Trap) {
         let slot = self.slot.clone();
         let words = trap.to_string();
         let explain = move |durable: Result<(), _>| {
@@ -458,7 +403,7 @@ impl Shard {
     }
 
     /// The memory of the instance is gone, and what it asked for with it.
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.tags.forget();
     }
 
@@ -484,7 +429,7 @@ async fn fresh(
 }
 
 /// Tells an instance that it is the last thing it does.
-async fn end(
+pub(super) async fn end(
     shard: u32,
     module: &Arc<dyn Module>,
     mut instance: Box<dyn Instance>,

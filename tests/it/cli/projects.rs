@@ -261,7 +261,7 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
         "    fn start(&mut self) -> Result<()> {\n        panic!(\"not today\")\n    }\n\n    fn durable(&mut self",
         &panics,
     );
-    dev.failed(said, "did not start on shard").await;
+    dev.failed(said, "the new revision did not start").await;
     assert!(
         dev.process.stderr()[said..].contains("not today"),
         "the guest's own words"
@@ -272,6 +272,26 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
     edit("count {count}", "now {count}", &spoken);
     dev.reloaded(2).await;
     assert_eq!(dev.increment().await, "now 6");
+
+    // Memory that cannot be carried over keeps nobody from going on.
+    let silent = spoken.replace(
+        "queries, durable_events",
+        "queries, durable_events, handoff",
+    );
+    let silent = edit(
+        "    fn durable(&mut self",
+        "    fn suspend(&mut self) -> Result<Vec<u8>> {\n        Err(Error::new(\"no\", \"not a word\"))\n    }\n\n    fn durable(&mut self",
+        &silent,
+    );
+    dev.reloaded(3).await;
+    let said = dev.process.stderr().len();
+    edit("count {count}", "at last {count}", &silent);
+    dev.reloaded(4).await;
+    assert_eq!(dev.increment().await, "at last 7");
+    assert!(
+        dev.process.stderr()[said..].contains("not a word; reloading without the memory"),
+        "it says what is lost"
+    );
     dev.process.signal(Signal::Terminate);
     let ended = dev.process.ended().await;
     assert_eq!(ended.code, Some(0), "{ended:#?}");

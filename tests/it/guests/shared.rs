@@ -118,9 +118,10 @@ async fn a_shard_without_room_waits_for_it() {
     let error = within(second.swap(newer))
         .await
         .expect_err("no instance to start beside the old one");
-    let SwapError::NotStarted { error, .. } = error else {
+    let SwapError::NotAdopted { why, .. } = error else {
         panic!("{error}");
     };
+    let error = why.error;
     assert!(
         error.kind == CallErrorKind::NoRoom && error.message.contains("limits.instances (2)"),
         "{error}"

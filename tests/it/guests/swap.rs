@@ -1,12 +1,14 @@
 //! Another guest in place: no call and no write is lost, and one that does not start is not adopted.
 
 use quarry::call::CallErrorKind;
-use quarry::cluster::SwapError;
+use quarry::cluster::{SwapError, SwapStep};
 use quarry::config::Config;
 
 use crate::support::guests::{self, ask, options, query, refused, shown};
 use crate::support::native::{call, config};
 use crate::support::store::within;
+
+mod handoff;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_guest_takes_over_the_data() {
@@ -108,12 +110,8 @@ async fn a_guest_that_does_not_start_is_not_adopted() {
             .expect_err("it does not start");
         assert!(
             matches!(
-                error,
-                SwapError::NotStarted {
-                    revision: 2,
-                    shard: 0,
-                    ..
-                }
+                &error,
+                SwapError::NotAdopted { revision: 2, shard: 0, why } if why.step == SwapStep::Start
             ),
             "{error:?}"
         );

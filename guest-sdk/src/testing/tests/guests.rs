@@ -253,6 +253,105 @@ fn lifecycle_and_options_run_where_they_are_exported() {
     assert!(fenced.code() == "fenced" && fenced.is_final());
 }
 
+/// Hands over how many calls it had.
+#[derive(Default)]
+struct Carrying {
+    calls: u8,
+    from: Vec<u64>,
+    revision_at_start: u64,
+}
+
+impl Guest for Carrying {
+    fn call(&mut self, call: Call) -> Result<Reply> {
+        self.calls += 1;
+        if call.method() == "notify" {
+            durability::notify_when_durable(db::put("a", 1u8)?, 1)?;
+        }
+        Reply::json(&(self.calls, &self.from))
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.revision_at_start = context::revision();
+        step("start")
+    }
+
+    fn suspend(&mut self) -> Result<Vec<u8>> {
+        step("suspend")?;
+        Ok(vec![self.calls])
+    }
+
+    fn resume(&mut self, from_revision: u64, state: Vec<u8>) -> Result<()> {
+        assert_eq!(context::revision(), self.revision_at_start);
+        self.from.push(from_revision);
+        self.calls = state[0];
+        step("resume")
+    }
+
+    fn stop(&mut self, _: StopReason) {
+        db::put("stopped", context::revision()).unwrap();
+    }
+
+    fn durable(&mut self, _: Vec<u64>) {
+        self.calls += 100;
+    }
+}
+
+crate::export!(Carrying, lifecycle, durable_events, handoff);
+
+/// Fails where the database says so, as `step revision`.
+fn step(step: &str) -> Result<()> {
+    let fails = db::get::<String>("fails")?.unwrap_or_default();
+    if fails == format!("{step} {}", context::revision()) {
+        return Err(Error::new("mine", fails));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_swap_carries_the_memory_or_leaves_the_old_guest() {
+    let mut host = Host::new::<Carrying>();
+    host.call("notify").run().unwrap();
+    host.swap::<Carrying>(2).unwrap();
+    let counted = |host: &mut Host| host.call("count").run().unwrap().json::<(u8, Vec<u64>)>();
+    assert_eq!(counted(&mut host), (2, vec![1]));
+    host.make_durable();
+    assert_eq!(
+        counted(&mut host),
+        (103, vec![1]),
+        "what the old one asked for"
+    );
+    for (calls, fails) in [(104, "start 3"), (105, "suspend 2"), (106, "resume 3")] {
+        host.run(|| db::put("fails", fails)).unwrap();
+        let error = host.swap::<Carrying>(3).unwrap_err();
+        assert_eq!((error.code(), error.message()), ("mine", fails));
+        assert_eq!(counted(&mut host), (calls, vec![1]), "{fails}");
+        assert_eq!(host.run(|| Ok(context::revision())).unwrap(), 2, "{fails}");
+    }
+    let stopped = |host: &mut Host| host.run(|| db::get::<u64>("stopped")).unwrap();
+    host.swap::<Carrying>(4).unwrap();
+    assert_eq!((counted(&mut host).0, stopped(&mut host)), (107, None));
+    // To a guest that takes nothing over, and back.
+    host.swap::<Asking>(5).unwrap();
+    assert_eq!(stopped(&mut host), Some(4));
+    host.swap::<Carrying>(6).unwrap();
+    assert_eq!(counted(&mut host), (1, vec![]));
+}
+
+#[test]
+fn what_is_handed_over_is_bounded() {
+    let limits = Limits {
+        handoff_bytes: 0,
+        ..Limits::default()
+    };
+    let mut host = Host::builder().limits(limits).start::<Carrying>().unwrap();
+    let error = host.swap::<Carrying>(2).unwrap_err();
+    assert_eq!(error.code(), "limit");
+    assert!(
+        error.message().contains("limits.handoff_bytes (0 bytes)"),
+        "{error}"
+    );
+}
+
 #[test]
 fn log_lines_keep_their_fields() {
     let mut host = Host::builder()

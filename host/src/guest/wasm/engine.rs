@@ -101,6 +101,7 @@ pub(super) struct Indices {
     pub(super) start_stop: Option<(ComponentExportIndex, ComponentExportIndex)>,
     pub(super) validate: Option<ComponentExportIndex>,
     pub(super) durable: Option<ComponentExportIndex>,
+    pub(super) suspend_resume: Option<(ComponentExportIndex, ComponentExportIndex)>,
 }
 
 impl Runtime {
@@ -297,6 +298,7 @@ impl Indices {
             start_stop: find("lifecycle", "start").zip(find("lifecycle", "stop")),
             validate: find("options", "validate"),
             durable: find("durable-events", "durable"),
+            suspend_resume: find("handoff", "suspend").zip(find("handoff", "resume")),
         })
     }
 }

@@ -88,7 +88,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
         };
         list.push(import.name.to_owned());
     }
-    let [queries, lifecycle, options, durable_events] = optional;
+    let [queries, lifecycle, options, durable_events, handoff] = optional;
     Ok(Inspection {
         size: bytes.len() as u64,
         digest: digest(bytes),
@@ -98,6 +98,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
             lifecycle,
             options,
             durable_events,
+            handoff,
         },
         imports,
         wasi_imports,

@@ -26,6 +26,12 @@ pub(super) type Call<'a> =
 /// The function that checks options.
 type Validate = TypedFunc<(&'static str,), (Result<(), String>,)>;
 
+/// The function that gives the memory to hand over.
+pub(super) type Suspend = TypedFunc<(), (Result<Vec<u8>, types::Error>,)>;
+
+/// The function that takes it over.
+pub(super) type Resume = TypedFunc<(u64, &'static [u8]), (Result<(), types::Error>,)>;
+
 /// The functions that an instance exports.
 pub(super) struct Exports {
     pub(super) call: Call<'static>,
@@ -34,6 +40,8 @@ pub(super) struct Exports {
     pub(super) stop: Option<TypedFunc<(&'static str,), ()>>,
     pub(super) validate: Option<Validate>,
     pub(super) durable: Option<TypedFunc<(&'static [u64],), ()>>,
+    pub(super) suspend: Option<Suspend>,
+    pub(super) resume: Option<Resume>,
 }
 
 /// An instance and what watches over it.
@@ -134,6 +142,46 @@ impl Running {
         })
     }
 
+    /// Takes the memory that the guest hands over; more than `limits.handoff_bytes` is the caller's to refuse.
+    pub(super) async fn suspend(&mut self, function: Suspend) -> Result<Bytes, Failure> {
+        let limit = ("limits.handoff_time", self.limits.handoff_time);
+        let usual = copy_limit(&self.limits);
+        let copied = well_above(self.limits.handoff_bytes, &self.limits);
+        self.store.set_hostcall_fuel(copied.max(usual));
+        self.watch.urgent = true;
+        let outcome = self.enter(CurrentCall::none(), limit, function, ()).await;
+        self.watch.urgent = false;
+        self.store.set_hostcall_fuel(usual);
+        match outcome {
+            Ok((state,)) => state.map(Bytes::from).map_err(failure::error),
+            Err(trap) if trap.kind == TrapKind::ReplyTooLarge => {
+                let limit = self.limits.handoff_bytes;
+                let words =
+                    format!("what it hands over is far over limits.handoff_bytes ({limit} bytes)");
+                Err(Failure::Trap(Trap::new(trap.kind, words)))
+            }
+            Err(trap) => Err(Failure::Trap(trap)),
+        }
+    }
+
+    /// Gives the guest the memory that another one handed over.
+    pub(super) async fn resume(
+        &mut self,
+        function: Resume,
+        from_revision: u64,
+        state: &[u8],
+    ) -> Result<(), Failure> {
+        let limit = ("limits.handoff_time", self.limits.handoff_time);
+        self.watch.urgent = true;
+        let params = (from_revision, state);
+        let outcome = self
+            .enter(CurrentCall::none(), limit, function, params)
+            .await;
+        self.watch.urgent = false;
+        let (outcome,) = outcome.map_err(Failure::Trap)?;
+        outcome.map_err(failure::error)
+    }
+
     /// Calls a function of the guest. `limit` is the time that it may last, with its setting.
     pub(super) async fn enter<P, R>(
         &mut self,
@@ -189,6 +237,16 @@ impl Exports {
             stop: bind(instance, store, indices.start_stop.map(|(_, stop)| stop))?,
             validate: bind(instance, store, indices.validate)?,
             durable: bind(instance, store, indices.durable)?,
+            suspend: bind(
+                instance,
+                store,
+                indices.suspend_resume.map(|(suspend, _)| suspend),
+            )?,
+            resume: bind(
+                instance,
+                store,
+                indices.suspend_resume.map(|(_, resume)| resume),
+            )?,
         })
     }
 }
@@ -212,6 +270,10 @@ where
 /// what a guest meets.
 fn copy_limit(limits: &Limits) -> usize {
     let largest = limits.batch.max(limits.value).max(limits.reply);
+    well_above(largest, limits)
+}
+
+fn well_above(largest: usize, limits: &Limits) -> usize {
     let memory = usize::try_from(limits.memory).unwrap_or(usize::MAX);
     largest.saturating_mul(4).min(memory).max(COPY_MIN_BYTES)
 }

@@ -78,7 +78,7 @@ pub(super) const HANDLER_FUNCTIONS: [(&str, &str); 1] = [("call", CALL)];
 type Interface = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The optional exports, in the order of [`crate::guest::Exports`].
-pub(super) const OPTIONAL_EXPORTS: [Interface; 4] = [
+pub(super) const OPTIONAL_EXPORTS: [Interface; 5] = [
     ("quarry:shard/queries", &[("query", CALL)]),
     (
         "quarry:shard/lifecycle",
@@ -97,6 +97,19 @@ pub(super) const OPTIONAL_EXPORTS: [Interface; 4] = [
     (
         "quarry:shard/durable-events",
         &[("durable", "func(tags: list<u64>)")],
+    ),
+    (
+        "quarry:shard/handoff",
+        &[
+            (
+                "suspend",
+                "func() -> result<list<u8>, record { code: string, message: string, retryable: bool }>",
+            ),
+            (
+                "resume",
+                "func(from-revision: u64, state: list<u8>) -> result<_, record { code: string, message: string, retryable: bool }>",
+            ),
+        ],
     ),
 ];
 
