@@ -356,6 +356,41 @@ async fn a_node_that_is_stopped_for_a_while_keeps_nobody_and_is_told_so() {
     let reply = increment(&nodes[2], shards[0]).await.expect("a reply");
     assert_eq!(text(&reply), (count + 1).to_string());
     balanced(&nodes).await;
+    // Whoever watches sees it: the figures of all nodes, and the events in the log of the one that was away.
+    let mut sums = std::collections::BTreeMap::new();
+    for node in &nodes {
+        let text = reqwest::get(format!("{}/metrics", node.url)).await;
+        let text = text.expect("metrics").text().await.expect("text");
+        for line in text
+            .lines()
+            .filter(|line| line.starts_with("quarry_lease_"))
+        {
+            let (name, value) = line.rsplit_once(' ').expect("a value");
+            let name = name.split('{').next().unwrap_or(name).to_owned();
+            *sums.entry(name).or_insert(0.0) += value.parse::<f64>().expect("a number");
+        }
+    }
+    let sum = |name: &str| {
+        *sums
+            .get(name)
+            .unwrap_or_else(|| panic!("no {name}: {sums:?}"))
+    };
+    assert_eq!(sum("quarry_lease_owned_count"), f64::from(SHARDS));
+    assert_eq!(sum("quarry_lease_unowned_count"), 0.0);
+    assert_eq!(sum("quarry_lease_moves_count"), 0.0);
+    assert!(sum("quarry_lease_deadline_slack_seconds") > 0.0, "{sums:?}");
+    // All of them once, and those of the one that was stopped once more at the least; some were freed to balance.
+    let again = f64::from(SHARDS) + shards.len() as f64;
+    assert!(sum("quarry_lease_claims_total") >= again, "{sums:?}");
+    assert!(sum("quarry_lease_releases_total") >= 1.0, "{sums:?}");
+    assert!(sum("quarry_lease_sessions_lost_total") >= 1.0, "{sums:?}");
+    assert!(sum("quarry_lease_self_fences_total") >= 1.0, "{sums:?}");
+    for event in ["lease.self_fence", "lease.session_lost"] {
+        nodes[2]
+            .process
+            .complains(|text| text.contains(event).then_some(()))
+            .await;
+    }
     for node in nodes {
         node.stop().await;
     }
