@@ -71,6 +71,7 @@ impl Control {
 
         let mut wanted = Vec::new();
         let mut to_end = BTreeSet::new();
+        let mut left = false;
         for (shard, fate) in fates.iter().enumerate() {
             let (Some(fate), Ok(number)) = (fate, u32::try_from(shard)) else {
                 continue;
@@ -94,6 +95,7 @@ impl Control {
             let waited = now.since(since) > self.patience(&view);
             let late = waited && !self.broken(Mutation::CapIsHard);
             if !self.may_claim(number, target, late, now) {
+                left |= !waited;
                 continue;
             }
             match fate {
@@ -102,6 +104,10 @@ impl Control {
                 }
                 _ => wanted.push(number),
             }
+        }
+        if left {
+            // Who is to take it may plan otherwise, for it looked when others had taken their part: that is seen soon.
+            self.look.at = self.look.at.min(now + self.timing.interval / 4);
         }
         to_end.extend(self.silent_peers(now));
         for owner in to_end {
