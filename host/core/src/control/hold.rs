@@ -1,6 +1,6 @@
 //! The leases that this node holds: claim, open, renew, close, free.
 
-use super::{Control, Effect, Freeing, Hold, LeaseEvent, WINDOW, Wanted, What, Wish};
+use super::{Control, Effect, Fate, Freeing, Hold, Known, LeaseEvent, WINDOW, Wanted, What, Wish};
 use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
 use crate::lease::record::Owner;
 use crate::placement::Role;
@@ -251,7 +251,8 @@ impl Control {
             }
             // What was found to be free may have got an owner while it waited here.
             let known = self.known.get(shard as usize).and_then(Option::as_ref);
-            let Some(known) = known.filter(|known| known.event == event) else {
+            let lives = |known: &&Known| matches!(self.fate(known, now), Fate::Lives | Fate::Mine);
+            let Some(known) = known.filter(|known| known.event == event && !lives(known)) else {
                 continue;
             };
             let seen = known.seen.clone();

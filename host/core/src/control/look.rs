@@ -185,14 +185,17 @@ impl Control {
             Ok(seen) => seen,
             Err(error) => return self.emit(LeaseEvent::ReadFailed { error }),
         };
-        let for_me = seen.record.owner.is_none()
-            && seen.record.successor.as_ref() == Some(&self.options.name)
-            && !seen.vanished();
         self.learn(seen, asked, now);
-        if for_me
+        // What it showed may be older than what is known by now: somebody may have claimed it.
+        let for_me = |known: &&Known| {
+            known.seen.record.owner.is_none()
+                && known.seen.record.successor.as_ref() == Some(&self.options.name)
+                && !known.seen.vanished()
+        };
+        let known = self.known.get(shard as usize).and_then(Option::as_ref);
+        if let Some(known) = known.filter(for_me)
             && self.role() == Role::Open
             && !self.holds.contains_key(&shard)
-            && let Some(known) = self.known.get(shard as usize).and_then(Option::as_ref)
         {
             self.wanted.push_front(Wanted {
                 shard,

@@ -4,6 +4,27 @@ use super::*;
 use crate::lease::object::Tag;
 use crate::lease::op::{LeaseSeen, Outcome};
 
+/// A read that a notice began may be answered after a look has shown that somebody else claimed the shard.
+#[test]
+fn a_read_that_is_older_than_what_is_known_leads_to_no_claim() {
+    for renewal in BOTH {
+        let mut cluster = settled(&["a", "b"], 4, renewal);
+        let shard = *cluster.node("a").serving.keys().next().unwrap();
+        let now = cluster.now;
+        let control = &mut cluster.node("b").control;
+        let known = control.known[shard as usize].clone().unwrap();
+        let mut freed = known.seen.clone();
+        freed.tag = Some(Tag::e_tag("older"));
+        freed.record.owner = None;
+        freed.record.successor = Some(name("b"));
+        freed.record.counter = 0;
+        control.one_read(shard, Ok(freed), known.event, now);
+        control.pump(now);
+        let claims = control.flying(|what| *what == What::Claim(shard));
+        assert_eq!((claims, control.wanted.len()), (0, 0), "{renewal:?}");
+    }
+}
+
 /// A lease as somebody rewrote it.
 fn rewritten(control: &Control, shard: u32, successor: Option<&str>) -> LeaseSeen {
     let mut seen = control.known[shard as usize].clone().unwrap().seen;
