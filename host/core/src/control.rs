@@ -103,6 +103,8 @@ pub struct Control {
     written: BTreeMap<u32, u64>,
     /// The highest generation that was ever seen.
     highest: BTreeMap<u32, u64>,
+    /// The event at which a node was last seen to have given a shard away or lost it: what was read of it before may be out of date.
+    gave: BTreeMap<NodeName, u64>,
     /// Since when a shard has had no owner that may live.
     unowned: BTreeMap<u32, Moment>,
     /// Shards that failed here, and until when they are left to others.
@@ -188,6 +190,7 @@ impl Control {
             known: vec![None; shards],
             written: BTreeMap::new(),
             highest: BTreeMap::new(),
+            gave: BTreeMap::new(),
             unowned: BTreeMap::new(),
             avoid: BTreeMap::new(),
             reads: BTreeMap::new(),

@@ -79,7 +79,7 @@ impl Control {
             let target = target(shard);
             if self.holds.contains_key(&number) {
                 self.unowned.remove(&number);
-                self.keep_or_free(number, target);
+                self.keep_or_free(number, target, now);
                 continue;
             }
             if *fate == Fate::Mine {
@@ -134,6 +134,8 @@ impl Control {
         self.peers.map.retain(|name, peer| {
             peer.tag.is_some() || peer.may_live(timing, now) || named.contains(name)
         });
+        let peers = &self.peers.map;
+        self.gave.retain(|name, _| peers.contains_key(name));
     }
 
     fn view(&self, fates: &[Option<Fate>], now: Moment) -> View {
@@ -334,16 +336,20 @@ impl Control {
     }
 
     /// What becomes of a shard that is held here.
-    fn keep_or_free(&mut self, shard: u32, target: Option<&NodeName>) {
+    fn keep_or_free(&mut self, shard: u32, target: Option<&NodeName>, now: Moment) {
         let (me, leaving) = (self.options.name.clone(), self.leaving);
-        let Some(hold) = self
-            .holds
-            .get_mut(&shard)
-            .filter(|hold| hold.wish == Wish::Keep)
-        else {
+        let keeps = |hold: &Hold| hold.wish == Wish::Keep;
+        if !self.holds.get(&shard).is_some_and(keeps) {
+            return;
+        }
+        let other = target.filter(|target| **target != me);
+        if other.is_some_and(|other| self.is_outdated(other)) && self.role() != Role::Leaves {
+            self.look.at = self.look.at.min(now + self.timing.interval / 20);
+            return;
+        }
+        let Some(hold) = self.holds.get_mut(&shard) else {
             return;
         };
-        let other = target.filter(|target| **target != me);
         if other.is_some() || leaving {
             hold.wish = Wish::Free(Freeing {
                 successor: other.cloned(),
@@ -351,6 +357,12 @@ impl Control {
                 why: if leaving { "its node left" } else { "balance" },
             });
         }
+    }
+
+    /// Whether a node gave a shard away after its record was read: it may drain by now, and seem to have room because of that.
+    fn is_outdated(&self, node: &NodeName) -> bool {
+        let asked = self.peers.map.get(node).map_or(0, |peer| peer.asked);
+        self.gave.get(node).is_some_and(|gave| asked <= *gave)
     }
 
     /// A lease names this session, and this node does not hold it: a write came late. It is claimed properly, or freed.

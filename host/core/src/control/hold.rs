@@ -2,7 +2,7 @@
 
 use super::{Control, Effect, Fate, Freeing, Hold, Known, LeaseEvent, WINDOW, Wanted, What, Wish};
 use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
-use crate::lease::record::Owner;
+use crate::lease::record::{NodeRecord, NodeState, Owner};
 use crate::placement::Role;
 use crate::rules::Mutation;
 use crate::runner::{RunnerCommand, StopReason, Which};
@@ -111,7 +111,13 @@ impl Control {
             return self.renew(shard, &hold, now);
         }
         let run = self.runs.get(&shard).copied();
+        // Peers are to hear first that this node gives all away: who sees what it freed would take it for one that has room.
+        let told = |own: &NodeRecord| own.info.state == NodeState::Draining;
+        let first = self.role() == Role::Leaves
+            && self.beat.failures == 0
+            && !self.own.as_ref().is_none_or(told);
         match (&hold.wish, run) {
+            (Wish::Free(_), None) if first => {}
             (Wish::Free(freeing), None) if now >= hold.retry => self.free(shard, &hold, freeing),
             (Wish::Free(freeing), Some(_)) if self.broken(Mutation::FreeBeforeClose) => {
                 self.free(shard, &hold, freeing);

@@ -265,6 +265,11 @@ impl Control {
                 _ => false,
             });
         let before = slot.take();
+        let owner = |seen: &LeaseSeen| seen.record.owner.as_ref().map(|owner| owner.name.clone());
+        let gave = before.as_ref().and_then(|known| owner(&known.seen));
+        if let Some(gave) = gave.filter(|gave| owner(&seen).as_ref() != Some(gave)) {
+            self.gave.insert(gave, self.events);
+        }
         let vanished = seen.vanished()
             && before.as_ref().map_or(seen.corrupt.is_some(), |known| {
                 !same && !known.seen.vanished()

@@ -35,6 +35,48 @@ fn rewritten(control: &Control, shard: u32, successor: Option<&str>) -> LeaseSee
     seen
 }
 
+/// What it frees is seen before its record says that it drains.
+#[test]
+fn a_node_that_gave_shards_away_gets_none_before_it_was_looked_at_again() {
+    for renewal in BOTH {
+        let mut cluster = settled(&["a", "b"], 6, renewal);
+        let theirs: Vec<u32> = cluster.node("a").serving.keys().copied().collect();
+        let now = cluster.now;
+        let control = &mut cluster.node("b").control;
+        control.events += 1;
+        for shard in &theirs[..2] {
+            let seen = rewritten(control, *shard, Some("b"));
+            control.learn(seen, control.events, now);
+        }
+        control.look.at = now + secs(5);
+        control.assign(now);
+        let keeps = |hold: &Hold| hold.wish == Wish::Keep;
+        assert!(control.holds.values().all(keeps), "{renewal:?}");
+        assert_eq!(control.look.at, now + secs(5) / 20, "{renewal:?}");
+        // It had room all the same.
+        control.peers.map.get_mut(&name("a")).unwrap().asked = control.events + 1;
+        control.assign(now);
+        assert!(!control.holds.values().all(keeps), "{renewal:?}");
+    }
+}
+
+#[test]
+fn a_node_that_drains_says_so_before_it_frees_anything() {
+    for renewal in BOTH {
+        let mut cluster = settled(&["a", "b"], 6, renewal);
+        let theirs: Vec<u32> = cluster.node("a").serving.keys().copied().collect();
+        // Its shards close faster than the store answers.
+        cluster.latency = Duration::from_millis(200);
+        cluster.command("a", Command::Drain);
+        cluster.run(Duration::from_millis(250));
+        assert_eq!(cluster.node("a").serving.len(), 0, "{renewal:?}");
+        let held = |shard: &u32| cluster.lease(*shard).owner.is_some();
+        assert!(theirs.iter().all(held), "{renewal:?}");
+        cluster.run(secs(2));
+        assert_eq!(cluster.shares(), [0, 6], "{renewal:?}");
+    }
+}
+
 #[test]
 fn a_shard_that_is_left_to_a_peer_is_looked_at_soon() {
     let mut cluster = settled(&["a", "b"], 5, Renewal::Session);
