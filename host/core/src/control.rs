@@ -111,9 +111,12 @@ pub struct Control {
     avoid: BTreeMap<u32, Moment>,
     /// When single leases were last read on demand.
     reads: BTreeMap<u32, Moment>,
-    /// When nodes and leases were last read in full, and whether that had been long ago when it was done again.
+    /// When nodes and leases were last read in full, and when that was done after it had not been for long.
     sighted: Moment,
-    blind: bool,
+    regained: Moment,
+    /// Looks have failed for two intervals though heartbeats come through: peers are told, so that nobody waits for this node to take
+    /// what it cannot see.
+    unsighted: bool,
     /// Leases that are to be read again.
     reread: BTreeSet<u32>,
     /// When single leases were last read because a peer freed them.
@@ -195,7 +198,8 @@ impl Control {
             avoid: BTreeMap::new(),
             reads: BTreeMap::new(),
             sighted: now,
-            blind: false,
+            regained: Moment::ORIGIN,
+            unsighted: false,
             reread: BTreeSet::new(),
             notices: BTreeMap::new(),
             unread: BTreeSet::new(),

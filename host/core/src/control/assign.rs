@@ -237,18 +237,19 @@ impl Control {
             .filter(|peer| peer.may_live(timing, now))
             .count();
         let nodes = 1 + alive + count;
-        // Whoever could not look for a while was most likely not alone: peers that live come back at the same time.
-        let many = count * 2 > nodes || (count > 0 && self.blind);
-        let many = many && !self.broken(Mutation::NoMassBrake);
+        // Whoever could not look for a while was most likely not alone: peers that live come back at the same time, an attempt to renew
+        // later at the most. One has an interval at the most, and the next follows within a sixteenth.
+        let back = self.regained + timing.interval + timing.interval / 4;
+        let many = count * 2 > nodes;
+        let braked = !self.broken(Mutation::NoMassBrake) && (many || now < back);
         for peer in self.peers.map.values_mut().filter(|peer| fresh(peer)) {
-            let until = if many {
-                now + timing.interval
-            } else {
-                peer.expires(timing)
-            };
-            peer.brake = Some(until);
+            peer.brake = Some(match braked {
+                true if many => back.max(now + timing.interval),
+                true => back,
+                false => peer.expires(timing),
+            });
         }
-        if many {
+        if braked && count > 0 {
             self.emit(LeaseEvent::MassExpiry {
                 expired: count,
                 nodes,

@@ -108,8 +108,22 @@ impl Control {
         } else {
             self.look.failures = 0;
             self.whole = false;
-            self.blind = now.since(self.sighted) > self.timing.interval * 2;
+            let long = now.since(self.sighted) > self.timing.interval * 2;
             self.sighted = now;
+            if long {
+                self.regained = now;
+                for peer in self.peers.map.values_mut() {
+                    peer.brake = None;
+                }
+                // What is missing looks as it did before, though it may have come and gone while nobody looked.
+                let vanished = self.known.iter_mut().flatten();
+                for known in vanished.filter(|known| known.seen.vanished()) {
+                    known.since = now;
+                }
+            }
+            if std::mem::take(&mut self.unsighted) {
+                self.beat.at = self.beat.at.min(now);
+            }
         }
         if matches!(self.phase, Phase::Member) {
             self.assign(now);

@@ -102,3 +102,24 @@ fn a_shard_that_is_left_to_a_peer_is_looked_at_soon() {
     control.assign(now + secs(60));
     assert_eq!(control.look.at, now + secs(65));
 }
+
+/// After an outage, peers have the time that an attempt to renew takes, whenever in it they expire.
+#[test]
+fn nobody_is_ended_right_after_an_outage() {
+    for quarters in 48..68 {
+        let mut cluster = settled(&["a", "b", "c"], 6, Renewal::Session);
+        for node in cluster.nodes.values_mut() {
+            node.cut = true;
+        }
+        cluster.run(secs(quarters) / 4);
+        cluster.node("a").cut = false;
+        cluster.node("c").cut = false;
+        cluster.run(secs(5));
+        cluster.node("b").cut = false;
+        cluster.run(secs(30));
+        let ended = |event: &LeaseEvent| matches!(event, LeaseEvent::Tombstoned { .. });
+        let events = cluster.nodes.values().flat_map(|node| &node.events);
+        assert_eq!(events.filter(|event| ended(event)).count(), 0, "{quarters}");
+        assert_eq!(cluster.shares(), [2, 2, 2], "{quarters}");
+    }
+}
