@@ -354,6 +354,7 @@ impl World {
                 advertise: String::new(),
                 zone: String::new(),
                 cordoned: false,
+                blind: false,
                 software: String::new(),
             },
         };

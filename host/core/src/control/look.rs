@@ -49,6 +49,12 @@ impl Control {
         self.look.failures += 1;
         self.look.at = self.look.at.min(now + self.pace(self.look.failures));
         self.whole = true;
+        // While heartbeats fail, too, peers see that without being told.
+        let long = now.since(self.sighted) > self.timing.interval * 2;
+        if long && self.beat.failures == 0 && !self.unsighted {
+            self.unsighted = true;
+            self.beat.at = self.beat.at.min(now);
+        }
         self.emit(LeaseEvent::ReadFailed { error });
     }
 

@@ -35,6 +35,7 @@ impl Control {
             advertise: self.options.advertise.clone(),
             zone: self.options.zone.clone(),
             cordoned: self.cordoned,
+            blind: self.unsighted && !self.broken(Mutation::HideBlindness),
             software: self.options.software.clone(),
         }
     }
@@ -222,10 +223,11 @@ impl Control {
                 self.beat.at = sent + self.timing.interval;
                 let now_says = self.info();
                 let told = |told: &NodeInfo| {
-                    told.state == now_says.state && told.cordoned == now_says.cordoned
+                    (told.state, told.cordoned, told.blind)
+                        == (now_says.state, now_says.cordoned, now_says.blind)
                 };
                 if !self.own.as_ref().is_none_or(|own| told(&own.info)) {
-                    // It was asked to drain while this was under way.
+                    // It was asked to drain, or lost its sight, while this was under way.
                     self.beat.at = now;
                 }
                 self.renew_session(asked, sent, now);

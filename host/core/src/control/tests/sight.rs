@@ -25,6 +25,44 @@ fn a_read_that_is_older_than_what_is_known_leads_to_no_claim() {
     }
 }
 
+#[test]
+fn a_node_that_can_only_write_keeps_its_shards_and_is_given_no_others() {
+    for renewal in BOTH {
+        let mut cluster = settled(&["a", "b", "c"], 9, renewal);
+        cluster.node("b").blind = true;
+        cluster.run(secs(17));
+        let before = cluster.generations();
+        cluster.crash("c");
+        // Its peers do not leave shards to it, so they need no patience.
+        let took = cluster.until_served(secs(60));
+        let most = secs(15) + secs(5) + Duration::from_millis(700);
+        assert!(took <= most, "{renewal:?}: {took:?}");
+        cluster.run(secs(60));
+        assert_eq!(cluster.shares(), [6, 3], "{renewal:?}");
+        let moved = |cluster: &Cluster| {
+            let pairs = cluster.generations().into_iter().zip(before.clone());
+            pairs.map(|(after, before)| after - before).sum::<u64>()
+        };
+        assert_eq!(moved(&cluster), 3, "{renewal:?}");
+        // It says so, and nothing can be moved to it.
+        let now = cluster.now;
+        let a = &mut cluster.node("a").control;
+        let nodes = a.nodes(now);
+        let b = nodes.iter().find(|node| node.record.info.name == name("b"));
+        let problem = b.and_then(|node| node.problem.clone());
+        assert!(problem.is_some_and(|problem| problem.contains("not read")));
+        let shard = *a.holds.keys().next().unwrap();
+        let to = name("b");
+        let effects = a.handle(Event::Command(Command::Move { shard, to }), now);
+        assert!(matches!(effects.first(), Some(Effect::Refused(_))));
+        // Once it sees again it gets its share.
+        cluster.node("b").blind = false;
+        cluster.run(secs(15));
+        assert_eq!(cluster.shares(), [5, 4], "{renewal:?}");
+        assert_eq!(moved(&cluster), 4, "{renewal:?}");
+    }
+}
+
 /// A lease as somebody rewrote it.
 fn rewritten(control: &Control, shard: u32, successor: Option<&str>) -> LeaseSeen {
     let mut seen = control.known[shard as usize].clone().unwrap().seen;

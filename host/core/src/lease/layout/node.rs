@@ -207,6 +207,7 @@ impl NodeJob {
                     advertise: String::new(),
                     zone: String::new(),
                     cordoned: false,
+                    blind: false,
                     software: String::new(),
                 },
                 counter: 0,

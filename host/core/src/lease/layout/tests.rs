@@ -29,6 +29,7 @@ impl Node {
             advertise: format!("http://{name}"),
             zone: String::new(),
             cordoned: false,
+            blind: false,
             software: "test".into(),
         };
         Self {
