@@ -84,6 +84,8 @@ pub struct Control {
     proof: u64,
     /// A lease was written since the last heartbeat.
     news: bool,
+    /// The newest heartbeat says so.
+    telling: bool,
     cordoned: bool,
     draining: bool,
     leaving: bool,
@@ -180,6 +182,7 @@ impl Control {
             renewed: now,
             proof: 0,
             news: false,
+            telling: false,
             cordoned: false,
             draining: false,
             leaving: false,

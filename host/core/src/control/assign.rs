@@ -427,8 +427,8 @@ impl Control {
         target == me || heir == me || late || broken || self.broken(Mutation::DrainingClaims)
     }
 
-    /// How to claim it: a lease that vanished may have an owner that lives, and who has a TTL to restore it. Whoever opened the database
-    /// meanwhile is alive, whatever the lease looks like.
+    /// How to claim it: a lease that vanished may have an owner that lives, and who has a TTL to restore it, from when peers were told to
+    /// look. Whoever opened the database meanwhile is alive, whatever the lease looks like.
     fn how_to_claim(&mut self, shard: u32, now: Moment) -> Option<Wanted> {
         let known = self.known.get(shard as usize).and_then(Option::as_ref)?;
         let event = known.event;
@@ -453,9 +453,16 @@ impl Control {
         {
             return Some(wanted(None));
         }
-        let waited = known
-            .opened
-            .filter(|_| now >= known.since + self.timing.ttl);
-        waited.map(|epoch| wanted(Some(epoch))).or(first)
+        let silent = self.options.renewal == Renewal::Lease || self.broken(Mutation::HideVanished);
+        let told = known.told.or(silent.then_some(known.since));
+        let (Some(epoch), Some(told)) = (known.opened, told) else {
+            return first;
+        };
+        let until = told.max(known.since) + self.timing.ttl;
+        if now < until {
+            self.look.at = self.look.at.min(until);
+            return first;
+        }
+        Some(wanted(Some(epoch)))
     }
 }

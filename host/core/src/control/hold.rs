@@ -358,6 +358,9 @@ impl Control {
                         known.since = now;
                     }
                     known.opened = Some(writer_epoch);
+                    if known.told.is_none() {
+                        self.alarm(now);
+                    }
                 }
             }
             Outcome::Unknown(error) => {

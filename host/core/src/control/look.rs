@@ -304,13 +304,33 @@ impl Control {
                 seen,
                 since: now,
                 event: self.events,
+                told: None,
                 opened: None,
                 not_before: before.map_or(now, |known| known.not_before),
             },
         });
         self.routes_changed = true;
         if vanished {
+            self.alarm(now);
             self.emit(LeaseEvent::LeaseVanished { shard, why });
+        }
+    }
+
+    /// Has all peers look at the leases, where one heartbeat renews them all: in a bucket of many objects an owner would not see that one
+    /// of its own has vanished for up to [`WHOLE`] rounds.
+    pub(super) fn alarm(&mut self, now: Moment) {
+        if self.options.renewal == Renewal::Session && !self.broken(Mutation::HideVanished) {
+            self.news = true;
+            self.beat.at = self.beat.at.min(now);
+        }
+    }
+
+    /// Peers were told to look at the leases, by a heartbeat that was begun at the event `asked`.
+    pub(super) fn alarmed(&mut self, asked: u64, now: Moment) {
+        for known in self.known.iter_mut().flatten() {
+            if known.told.is_none() && known.seen.vanished() && asked >= known.event {
+                known.told = Some(now);
+            }
         }
     }
 

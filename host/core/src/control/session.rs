@@ -202,6 +202,7 @@ impl Control {
         }
         let me = self.info();
         let news = std::mem::take(&mut self.news);
+        self.telling = news;
         let deadline = self.budget(self.until, now);
         let repair = self.until > now || self.broken(Mutation::RepairLate);
         let op = LeaseOp::Heartbeat { me, news, repair };
@@ -231,6 +232,9 @@ impl Control {
                     self.beat.at = now;
                 }
                 self.renew_session(asked, sent, now);
+                if self.telling {
+                    self.alarmed(asked, now);
+                }
             }
             Outcome::Lost(_) if self.broken(Mutation::IgnoreLostSession) => {
                 self.beat.at = sent + self.timing.interval;

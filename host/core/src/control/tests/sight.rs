@@ -63,6 +63,33 @@ fn a_node_that_can_only_write_keeps_its_shards_and_is_given_no_others() {
     }
 }
 
+/// With more objects than a page of a listing has, leases are only listed when a peer has news.
+#[test]
+fn an_owner_hears_of_a_lease_that_vanished_before_anybody_may_claim_it() {
+    for body in [None, Some(b"{}".to_vec())] {
+        let mut cluster = settled(&["a", "b"], 4, Renewal::Session);
+        for number in 0..1500 {
+            let name = format!("leases/old-{number}");
+            cluster.store.objects.insert(name, Vec::new());
+        }
+        cluster.run(secs(400));
+        let shard = *cluster.node("a").serving.keys().next().unwrap();
+        let generation = cluster.lease(shard).generation;
+        let key = Key::Lease(shard).object_name(4);
+        match body {
+            None => cluster.store.objects.remove(&key),
+            Some(body) => cluster.store.objects.insert(key, body),
+        };
+        // The other one looks at it by chance.
+        cluster.event("b", Event::RouteMiss { shard });
+        cluster.run(secs(11));
+        assert_eq!(cluster.lease(shard).generation, generation);
+        cluster.run(secs(60));
+        assert_eq!(cluster.lease(shard).generation, generation);
+        assert_eq!(cluster.shares(), [2, 2]);
+    }
+}
+
 /// A lease as somebody rewrote it.
 fn rewritten(control: &Control, shard: u32, successor: Option<&str>) -> LeaseSeen {
     let mut seen = control.known[shard as usize].clone().unwrap().seen;
