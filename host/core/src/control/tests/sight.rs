@@ -90,6 +90,33 @@ fn an_owner_hears_of_a_lease_that_vanished_before_anybody_may_claim_it() {
     }
 }
 
+#[test]
+fn a_second_node_of_a_name_does_not_take_it_because_its_record_is_gone() {
+    let cluster = settled(&["a"], 2, Renewal::Session);
+    // It is driven by hand, since a cluster knows its nodes by their names.
+    let mut other = Cluster::new(2, Renewal::Session, 99);
+    (other.now, other.store) = (cluster.now, cluster.store.clone());
+    other.start("a");
+    other.run(secs(1));
+    other
+        .store
+        .objects
+        .remove(&Key::Node(name("a")).object_name(2));
+    // The first one has a TTL, from when the second one sees that, to write it again.
+    other.run(secs(14));
+    assert!(
+        matches!(
+            &other.node("a").events[..],
+            [LeaseEvent::NameTaken { .. }, ..]
+        ),
+        "{:?}",
+        other.node("a").events
+    );
+    assert_eq!(other.served(), 0);
+    other.run(secs(10));
+    assert_eq!(other.served(), 2, "{:?}", other.node("a").events);
+}
+
 /// A lease as somebody rewrote it.
 fn rewritten(control: &Control, shard: u32, successor: Option<&str>) -> LeaseSeen {
     let mut seen = control.known[shard as usize].clone().unwrap().seen;
@@ -187,4 +214,19 @@ fn nobody_is_ended_right_after_an_outage() {
         assert_eq!(events.filter(|event| ended(event)).count(), 0, "{quarters}");
         assert_eq!(cluster.shares(), [2, 2, 2], "{quarters}");
     }
+}
+
+#[test]
+fn a_node_that_comes_back_to_no_record_waits_for_one_to_show() {
+    let mut cluster = settled(&["a"], 2, Renewal::Session);
+    let key = Key::Node(name("a")).object_name(2);
+    cluster.node("a").paused = cluster.now + secs(20);
+    cluster.run(secs(19));
+    cluster.store.objects.remove(&key);
+    cluster.run(secs(14));
+    let lost = |event: &LeaseEvent| matches!(event, LeaseEvent::SessionLost { .. });
+    assert!(cluster.node("a").events.iter().any(lost));
+    assert_eq!(cluster.store.body(&Key::Node(name("a"))), None);
+    cluster.run(secs(10));
+    assert_eq!(cluster.shares(), [2]);
 }
