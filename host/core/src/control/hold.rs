@@ -23,6 +23,13 @@ impl Hold {
             doubtful: false,
         }
     }
+
+    /// The next write goes over what stands there, which may be an own one that came late: its counter is above that, too.
+    fn follow(&mut self, seen: &LeaseSeen) {
+        self.lease.tag.clone_from(&seen.tag);
+        let counter = &mut self.lease.record.counter;
+        *counter = (*counter).max(seen.record.counter);
+    }
 }
 
 impl Control {
@@ -179,7 +186,7 @@ impl Control {
             Outcome::Lost(seen) if seen.vanished() || is_mine(&seen, hold, &me) => {
                 // An earlier renewal came through late, or the lease vanished: once more, over what stands there.
                 hold.damaged |= seen.vanished();
-                hold.lease.tag.clone_from(&seen.tag);
+                hold.follow(&seen);
                 hold.renewed = Moment::ORIGIN;
                 hold.retry = retry;
                 self.note(seen, now);
@@ -422,7 +429,7 @@ impl Control {
             }
             Outcome::Lost(seen) if seen.vanished() || is_mine(&seen, hold, &me) => {
                 // An own renewal came late, or the lease vanished: once more, over what stands there.
-                hold.lease.tag.clone_from(&seen.tag);
+                hold.follow(&seen);
                 hold.retry = now + self.timing.interval / 4;
                 self.note(seen, now);
             }

@@ -252,7 +252,7 @@ impl Control {
                 let same = (&old.tag, old.vanished()) == (&new.tag, new.vanished());
                 let counted = !old.vanished() && !new.vanished();
                 let order = |seen: &LeaseSeen| (seen.record.generation, seen.record.counter);
-                same || (counted && order(new) <= order(old))
+                same || (counted && order(new) < order(old))
             });
             if !older {
                 self.reread.insert(shard);

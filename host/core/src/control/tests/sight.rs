@@ -216,6 +216,29 @@ fn nobody_is_ended_right_after_an_outage() {
     }
 }
 
+/// A renewal that came late stands there with the counter of the one after it.
+#[test]
+fn counters_of_a_lease_grow_over_writes_that_came_late() {
+    let mut cluster = settled(&["a", "b"], 4, Renewal::Lease);
+    let shard = *cluster.node("a").serving.keys().next().unwrap();
+    let now = cluster.now;
+    let control = &mut cluster.node("a").control;
+    let mut stands = control.holds[&shard].lease.clone();
+    stands.tag = Some(Tag::e_tag("late"));
+    stands.record.counter += 1;
+    let counter = stands.record.counter;
+    control.renewed(shard, Outcome::Lost(stands), now, now);
+    assert_eq!(control.holds[&shard].lease.record.counter, counter);
+    // Whoever reads two versions of one counter cannot tell which is older.
+    let control = &mut cluster.node("b").control;
+    let known = control.known[shard as usize].clone().unwrap();
+    let mut other = known.seen.clone();
+    other.tag = Some(Tag::e_tag("other"));
+    control.reread.clear();
+    control.learn(other, known.event, now);
+    assert!(control.reread.contains(&shard));
+}
+
 #[test]
 fn a_node_that_comes_back_to_no_record_waits_for_one_to_show() {
     let mut cluster = settled(&["a"], 2, Renewal::Session);
