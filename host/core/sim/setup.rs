@@ -199,16 +199,22 @@ pub enum Climate {
     LateWrites,
     /// Records of nodes are deleted, and nodes cannot reach the store.
     LostRecords,
+    /// So many strange objects lie among the leases that no page of a listing shows all, and leases are deleted.
+    Crowded,
+    /// Nodes crash and come back at once, and each lease expires by itself.
+    Restarts,
 }
 
 impl Climate {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Usual,
         Self::Pauses,
         Self::Outages,
         Self::SlowOpens,
         Self::LateWrites,
         Self::LostRecords,
+        Self::Crowded,
+        Self::Restarts,
     ];
 }
 
@@ -232,6 +238,8 @@ pub struct Setup {
     pub faults: StoreFaults,
     pub chaos: Chaos,
     pub databases: Databases,
+    /// How many objects that are nobody's lie in the bucket from the beginning.
+    pub strangers: u32,
     /// The mean time between two calls of the whole cluster.
     pub call_gap: Time,
     /// How long faults last.
@@ -332,10 +340,18 @@ impl Setup {
             faults,
             chaos,
             databases,
+            strangers: 0,
             call_gap: rng.range(100 * MILLI, 800 * MILLI),
             fault_phase: rng.range(8, 21) * ttl,
             probes,
         }
+    }
+
+    /// How long it takes one node to claim and open so many shards.
+    pub fn opens(&self, shards: u64) -> Time {
+        let request = 2 * self.store_delay;
+        let one = 6 * self.databases.step + 4 * request;
+        shards.div_ceil(self.max_concurrency as u64) * one + 10 * MILLI
     }
 
     /// The same run in another climate.
@@ -377,10 +393,26 @@ impl Setup {
                 self.nodes = self.nodes.clamp(2, 4);
                 self.layout = LayoutName::Session;
                 chaos.delete_node += 40.0;
+                chaos.twin += 10.0;
                 chaos.cut_store += 20.0;
                 chaos.pause += 20.0;
                 chaos.gap = ttl / 3;
                 chaos.together = true;
+            }
+            Climate::Restarts => {
+                self.layout = LayoutName::Shard;
+                (self.interval, self.margin) = (ttl / 5, ttl / 4);
+                self.store_delay = self.store_delay.min(5 * MILLI);
+                chaos.crash += 5.0;
+                chaos.restart_at_once += 10.0;
+                self.probes = vec![Probe::Restart; 2];
+            }
+            Climate::Crowded => {
+                self.strangers = 1500;
+                self.layout = LayoutName::Session;
+                chaos.delete_lease += 20.0;
+                chaos.corrupt_lease += 10.0;
+                self.probes = vec![Probe::SpoilLease; 2];
             }
         }
         self
