@@ -198,7 +198,7 @@ fn a_shard_that_is_left_to_a_peer_is_looked_at_soon() {
 /// After an outage, peers have the time that an attempt to renew takes, whenever in it they expire.
 #[test]
 fn nobody_is_ended_right_after_an_outage() {
-    for quarters in 48..68 {
+    for quarters in 36..68 {
         let mut cluster = settled(&["a", "b", "c"], 6, Renewal::Session);
         for node in cluster.nodes.values_mut() {
             node.cut = true;
