@@ -1,7 +1,7 @@
 //! What strikes a cluster while faults last, and how it ends.
 
 use quarry_core::control::Command;
-use quarry_core::lease::object::Key;
+use quarry_core::lease::object::{self, Key, ObjectRequest};
 use quarry_core::lease::record::NodeName;
 use quarry_core::strategy::DownReason;
 
@@ -10,6 +10,7 @@ use super::super::queue::{MILLI, SECOND, Time};
 use super::super::setup::Misfortune;
 use super::super::store::{Condition, Way};
 use super::event::{Event, Thread};
+use super::loops::Request;
 use super::process::{Life, Process, ProcessId, Stage};
 use super::{World, node_name, shown};
 
@@ -162,6 +163,19 @@ impl World {
             }
             _ => return false,
         };
+        // A first write that is on its way lands as if nothing had been there: no store can tell.
+        let creates = |request: &Request| {
+            let ObjectRequest::Put {
+                key: of, condition, ..
+            } = &request.request
+            else {
+                return false;
+            };
+            request.pending && *of == key && *condition == object::Condition::Create
+        };
+        if self.requests.values().any(creates) {
+            return true;
+        }
         // What is gone, back, and gone again before anybody looked was gone all the time, for all that anybody can tell. Everybody looks
         // within three intervals, or counts anew.
         let now = self.queue.now();

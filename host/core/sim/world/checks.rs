@@ -286,22 +286,19 @@ impl World {
                 && facts
                     .spoiled
                     .is_some_and(|at| self.queue.now() < at + 2 * self.setup.ttl);
-            // A write that was to create the first lease, and lands after somebody deleted it: no store can tell.
-            let sent = self.world_time(process, sent);
-            let landed = old.is_none() && facts.deleted.is_some_and(|at| sent < at);
-            if new.generation <= facts.claimed && !restored && !landed {
-                let (words, highest) = (
-                    format!(
-                        "{} claimed shard {shard} with generation {}",
-                        shown(process),
-                        new.generation
-                    ),
-                    facts.claimed,
+            // Without its lease, a database tells which generations were opened, not which were claimed.
+            let anew = old.is_none() && facts.deleted.is_some();
+            let highest = if anew { facts.fenced } else { facts.claimed };
+            if new.generation <= highest && !restored {
+                let words = format!(
+                    "{} claimed shard {shard} with generation {}",
+                    shown(process),
+                    new.generation
                 );
                 self.fail("S5", format!("{words}, but {highest} was claimed before"));
             }
             let others: Vec<ProcessId> = (0..self.processes.len())
-                .filter(|other| *other != process && !landed)
+                .filter(|other| *other != process)
                 .collect();
             for other in others {
                 if self.live_gates(other).contains(&shard) {
@@ -317,7 +314,7 @@ impl World {
                 }
             }
             let facts = &mut self.facts.shards[shard as usize];
-            facts.claimed = facts.claimed.max(new.generation);
+            facts.claimed = highest.max(new.generation);
             if facts.owner != Some(owner.session) {
                 facts.owner = Some(owner.session);
                 facts.changes += 1;
