@@ -19,7 +19,8 @@ Simulates clusters that are out of luck, one for each seed, and stops at the fir
   --from S         the first seed (default 0)
   --seed S         this seed only
   --trace          print everything that happens
-  --climate NAME   in a world that is bad in one way above all: usual, pauses, outages, slowopens, latewrites, lostrecords
+  --climate NAME   in a world that is bad in one way above all: usual, pauses, outages, slowopens, latewrites, lostrecords,
+                   crowded, restarts
   --mutation NAME  with one rule broken on purpose; `list` names all
   --keep-going     do not stop at the first broken promise
   --jobs N         threads (default: all processors)

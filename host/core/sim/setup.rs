@@ -1,6 +1,10 @@
 //! Everything a seed decides before its run begins: the cluster, its options, and how hostile its world is. Printed in full when a run
 //! fails, so that nothing has to be guessed from the seed.
 
+mod climate;
+
+pub use climate::Climate;
+
 use super::queue::{MICRO, MILLI, SECOND, Time};
 use super::rng::Rng;
 
@@ -183,35 +187,6 @@ pub struct Databases {
     pub poll: Time,
 }
 
-/// A world that is bad in one way above all: rules that matter only there are tested there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Climate {
-    /// As the seed says.
-    #[default]
-    Usual,
-    /// Long pauses, and a slow store, so that answers are on their way during a pause.
-    Pauses,
-    /// The whole store is away for longer than a TTL, again and again.
-    Outages,
-    /// Databases open slowly, one at a time, while renewals get lost.
-    SlowOpens,
-    /// Writes land late.
-    LateWrites,
-    /// Records of nodes are deleted, and nodes cannot reach the store.
-    LostRecords,
-}
-
-impl Climate {
-    pub const ALL: [Self; 6] = [
-        Self::Usual,
-        Self::Pauses,
-        Self::Outages,
-        Self::SlowOpens,
-        Self::LateWrites,
-        Self::LostRecords,
-    ];
-}
-
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -232,6 +207,8 @@ pub struct Setup {
     pub faults: StoreFaults,
     pub chaos: Chaos,
     pub databases: Databases,
+    /// How many objects that are nobody's lie in the bucket from the beginning.
+    pub strangers: u32,
     /// The mean time between two calls of the whole cluster.
     pub call_gap: Time,
     /// How long faults last.
@@ -332,58 +309,18 @@ impl Setup {
             faults,
             chaos,
             databases,
+            strangers: 0,
             call_gap: rng.range(100 * MILLI, 800 * MILLI),
             fault_phase: rng.range(8, 21) * ttl,
             probes,
         }
     }
 
-    /// The same run in another climate.
-    pub fn in_climate(mut self, climate: Climate) -> Self {
-        let (ttl, chaos, faults) = (self.ttl, &mut self.chaos, &mut self.faults);
-        chaos.most = 3 * ttl;
-        match climate {
-            Climate::Usual => return Self::new(self.seed),
-            Climate::Pauses => {
-                chaos.pause += 20.0;
-                chaos.stall_loop += 10.0;
-                chaos.gap = ttl;
-                faults.slow = 0.3;
-                faults.slow_most = ttl / 5;
-            }
-            Climate::Outages => {
-                self.nodes = self.nodes.max(5);
-                chaos.outage += 30.0;
-                chaos.gap = 3 * ttl;
-                chaos.together = false;
-            }
-            Climate::SlowOpens => {
-                self.max_concurrency = 1;
-                self.shards = self.shards.max(6);
-                self.databases.slow = 0.5;
-                self.databases.slow_most = 2 * ttl;
-                chaos.cut_store += 20.0;
-                chaos.stall_loop += 10.0;
-                chaos.gap = ttl / 2;
-            }
-            Climate::LateWrites => {
-                faults.late = 0.2;
-                faults.late_most = 2 * ttl;
-                faults.hang_after = 0.1;
-                chaos.moved += 10.0;
-            }
-            Climate::LostRecords => {
-                self.shards = self.shards.min(4);
-                self.nodes = self.nodes.clamp(2, 4);
-                self.layout = LayoutName::Session;
-                chaos.delete_node += 40.0;
-                chaos.cut_store += 20.0;
-                chaos.pause += 20.0;
-                chaos.gap = ttl / 3;
-                chaos.together = true;
-            }
-        }
-        self
+    /// How long it takes one node to claim and open so many shards.
+    pub fn opens(&self, shards: u64) -> Time {
+        let request = 2 * self.store_delay;
+        let one = 6 * self.databases.step + 4 * request;
+        shards.div_ceil(self.max_concurrency as u64) * one + 10 * MILLI
     }
 }
 

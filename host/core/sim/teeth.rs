@@ -46,9 +46,9 @@ pub const TEETH: &[Tooth] = &[
     ),
     tooth(
         Mutation::TombstoneAnyTag,
-        Climate::Usual,
+        Climate::Pauses,
         &["S4", "S13"],
-        300,
+        150,
     ),
     tooth(Mutation::NoObserverGuard, Climate::Pauses, &["L8"], 300),
     tooth(Mutation::NoMassBrake, Climate::Outages, &["L8"], 100),
@@ -61,7 +61,7 @@ pub const TEETH: &[Tooth] = &[
     tooth(
         Mutation::GenerationIgnoresEpoch,
         Climate::Usual,
-        &["S5"],
+        &["S5", "S6"],
         400,
     ),
     tooth(Mutation::ClaimThoughReadFailed, Climate::Usual, &["L8"], 60),
@@ -114,12 +114,20 @@ pub const TEETH: &[Tooth] = &[
     tooth(
         Mutation::RepairLate,
         Climate::LostRecords,
-        &["S4", "S13"],
+        &["S4", "S5", "S13"],
         600,
     ),
     tooth(Mutation::IgnoreStray, Climate::LateWrites, &["L2"], 60),
-    tooth(Mutation::CapIsHard, Climate::Usual, &["L1", "L2"], 400),
+    tooth(Mutation::CapIsHard, Climate::Restarts, &["L1", "L2"], 150),
     tooth(Mutation::SlowRetry, Climate::Usual, &["L1"], 60),
+    tooth(Mutation::HideBlindness, Climate::Usual, &["L1", "E2"], 200),
+    tooth(Mutation::HideVanished, Climate::Crowded, &["S4"], 200),
+    tooth(
+        Mutation::SetupOverMissing,
+        Climate::LostRecords,
+        &["S4"],
+        300,
+    ),
     tooth(Mutation::NotSticky, Climate::Usual, &["E2"], 60),
 ];
 

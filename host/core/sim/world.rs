@@ -29,7 +29,7 @@ use super::database::Database;
 use super::queue::{MILLI, Queue, SECOND, Time};
 use super::rng::Rng;
 use super::setup::{LayoutName, Setup};
-use super::store::{Store, Way};
+use super::store::{Condition, Store, Way};
 use calls::Calls;
 use checks::Facts;
 use event::{Event, Reply, Thread};
@@ -104,6 +104,15 @@ impl World {
 
     /// Runs to the end or to the first violation.
     pub fn run(mut self) -> Outcome {
+        for number in 0..self.setup.strangers {
+            let folder = if number % 2 == 0 {
+                "attic/"
+            } else {
+                "leases/old-"
+            };
+            let name = format!("{folder}{number}");
+            let _ = self.store.put(&name, vec![b'x'], Condition::Always);
+        }
         for index in 0..self.setup.nodes {
             let name = node_name(index);
             let at = self.chance.range(0, self.setup.interval);
@@ -245,9 +254,11 @@ impl World {
             cordoned: false,
             draining: false,
             leaving: false,
+            waits: false,
             closed: BTreeMap::new(),
             requests: 0,
-            bytes: 0,
+            written: 0,
+            read: 0,
         };
         self.trace(|| format!("{} is node {name}", shown(id)));
         self.processes.push(process);

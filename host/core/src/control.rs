@@ -84,6 +84,8 @@ pub struct Control {
     proof: u64,
     /// A lease was written since the last heartbeat.
     news: bool,
+    /// The newest heartbeat says so.
+    telling: bool,
     cordoned: bool,
     draining: bool,
     leaving: bool,
@@ -105,15 +107,20 @@ pub struct Control {
     written: BTreeMap<u32, u64>,
     /// The highest generation that was ever seen.
     highest: BTreeMap<u32, u64>,
+    /// The event at which a node was last seen to have given a shard away or lost it: what was read of it before may be out of date.
+    gave: BTreeMap<NodeName, u64>,
     /// Since when a shard has had no owner that may live.
     unowned: BTreeMap<u32, Moment>,
     /// Shards that failed here, and until when they are left to others.
     avoid: BTreeMap<u32, Moment>,
     /// When single leases were last read on demand.
     reads: BTreeMap<u32, Moment>,
-    /// When nodes and leases were last read in full, and whether that had been long ago when it was done again.
+    /// When nodes and leases were last read in full, and when that was done after it had not been for long.
     sighted: Moment,
-    blind: bool,
+    regained: Moment,
+    /// Looks have failed for two intervals though heartbeats come through: peers are told, so that nobody waits for this node to take
+    /// what it cannot see.
+    unsighted: bool,
     /// Leases that are to be read again.
     reread: BTreeSet<u32>,
     /// When single leases were last read because a peer freed them.
@@ -177,6 +184,7 @@ impl Control {
             renewed: now,
             proof: 0,
             news: false,
+            telling: false,
             cordoned: false,
             draining: false,
             leaving: false,
@@ -191,11 +199,13 @@ impl Control {
             known: vec![None; shards],
             written: BTreeMap::new(),
             highest: BTreeMap::new(),
+            gave: BTreeMap::new(),
             unowned: BTreeMap::new(),
             avoid: BTreeMap::new(),
             reads: BTreeMap::new(),
             sighted: now,
-            blind: false,
+            regained: Moment::ORIGIN,
+            unsighted: false,
             reread: BTreeSet::new(),
             notices: BTreeMap::new(),
             unread: BTreeSet::new(),

@@ -76,10 +76,12 @@ impl Plan {
 }
 
 /// Plans. The nodes that take part ([`Role::Open`]) share all shards but those that cordoned nodes keep: each gets the same number,
-/// and those that have most now get one more where it does not come out even (ties go by name). A node gives up what is above its
-/// share, never a pinned shard before another, and those without an owner go to whoever has least.
+/// and those that have more already keep one more where it does not come out even (by name, and after them others by name). A node gives up
+/// what is above its share, never a pinned shard before another, and those without an owner go to whoever has least.
 ///
-/// The planned view has the same plan again. A shard of a draining node stays there when nobody takes part.
+/// The planned view has the same plan again. A view in which a part of the plan was carried out has plans of the same shares, and the very
+/// same plan when nodes have claimed the first shards of what it gives them: so whoever looks while others are at it plans as they did. A
+/// shard of a draining node stays there when nobody takes part.
 #[must_use]
 pub fn plan(view: &View) -> Plan {
     let mut targets: Vec<Option<NodeName>> = vec![None; view.shards.len()];
@@ -107,7 +109,7 @@ pub fn plan(view: &View) -> Plan {
     let shared = homeless.len() + held.values().map(Vec::len).sum::<usize>();
     let (floor, larger) = (shared / held.len(), shared % held.len());
     let mut order: Vec<(&NodeName, Vec<usize>)> = held.into_iter().collect();
-    order.sort_by_key(|(name, shards)| (Reverse(shards.len()), *name));
+    order.sort_by_key(|(name, shards)| (shards.len() <= floor, *name));
 
     let mut room = Vec::new();
     for (rank, (name, mut shards)) in order.into_iter().enumerate() {
@@ -119,8 +121,8 @@ pub fn plan(view: &View) -> Plan {
         }
         room.push((name, share.saturating_sub(shards.len())));
     }
-    // In the order of numbers to whoever has most room left, so that neighbours spread.
-    homeless.sort_unstable();
+    // In the order of numbers to whoever has most room left, so that neighbours spread; first those that nobody has.
+    homeless.sort_unstable_by_key(|index| (view.owner(&view.shards[*index]).is_some(), *index));
     for index in homeless {
         let roomiest = room
             .iter_mut()

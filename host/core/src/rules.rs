@@ -125,6 +125,12 @@ mutations! {
     CapIsHard,
     /// A heartbeat that failed is tried again only after a whole interval and more.
     SlowRetry,
+    /// A node that can write but not read does not say so.
+    HideBlindness,
+    /// Whoever sees that a lease has vanished does not tell its peers to look.
+    HideVanished,
+    /// A node that waits for a session of its name to end takes the name as soon as the record is missing.
+    SetupOverMissing,
     /// The plan deals all shards out afresh, whoever has them.
     NotSticky,
 }

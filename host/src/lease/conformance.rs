@@ -133,6 +133,7 @@ impl Node {
                 advertise: "127.0.0.1:7071".into(),
                 zone: String::new(),
                 cordoned: false,
+                blind: false,
                 software: "conformance".into(),
             },
         }

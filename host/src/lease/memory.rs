@@ -295,7 +295,7 @@ impl World {
     fn setup(&mut self, me: &NodeInfo, over: Option<&Tag>) -> Outcome<NodeSeen, NodeSeen> {
         let seen = self.node(&me.name);
         let stayed = match (&seen.tag, over) {
-            (None, _) => true,
+            (None, over) => over.is_none(),
             (Some(tag), Some(over)) => over.same(tag),
             _ => false,
         };
@@ -354,6 +354,7 @@ impl World {
                 advertise: String::new(),
                 zone: String::new(),
                 cordoned: false,
+                blind: false,
                 software: String::new(),
             },
         };

@@ -212,6 +212,7 @@ fn joined(name: &str) -> LeaseOp {
             advertise: String::new(),
             zone: String::new(),
             cordoned: false,
+            blind: false,
             software: String::new(),
         },
         over: None,

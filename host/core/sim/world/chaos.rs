@@ -1,7 +1,7 @@
 //! What strikes a cluster while faults last, and how it ends.
 
 use quarry_core::control::Command;
-use quarry_core::lease::object::Key;
+use quarry_core::lease::object::{self, Key, ObjectRequest};
 use quarry_core::lease::record::NodeName;
 use quarry_core::strategy::DownReason;
 
@@ -10,7 +10,8 @@ use super::super::queue::{MILLI, SECOND, Time};
 use super::super::setup::Misfortune;
 use super::super::store::{Condition, Way};
 use super::event::{Event, Thread};
-use super::process::{Life, ProcessId, Stage};
+use super::loops::Request;
+use super::process::{Life, Process, ProcessId, Stage};
 use super::{World, node_name, shown};
 
 /// No cluster of a run has more nodes than this.
@@ -133,13 +134,17 @@ impl World {
             .map(|process| process.name.clone())
             .collect();
         let name = self.chance.pick(&names).clone();
-        // Without a record nobody can tell a second process of a name from a first one.
-        let twins = self
-            .processes
-            .iter()
-            .filter(|process| process.running() && process.name == name)
-            .count();
-        if twins > 1 && matches!(what, Misfortune::DeleteNode | Misfortune::CorruptNode) {
+        // Without a record a process that has not seen the first one of its name cannot tell that there is one.
+        let members = self.members();
+        let comes = self.processes.iter().any(|process| {
+            process.running()
+                && process.name == name
+                && !process.waits
+                && members
+                    .get(&name)
+                    .is_some_and(|member| *member != process.id)
+        });
+        if comes && what == Misfortune::DeleteNode {
             return true;
         }
         let key = match what {
@@ -158,23 +163,33 @@ impl World {
             }
             _ => return false,
         };
-        // Where one page of a listing does not hold all, an owner notices up to sixty rounds later: see the core's known gaps.
-        if matches!(key, Key::Lease(_)) && self.store.len() > 900 {
+        // A first write that is on its way lands as if nothing had been there: no store can tell.
+        let creates = |request: &Request| {
+            let ObjectRequest::Put {
+                key: of, condition, ..
+            } = &request.request
+            else {
+                return false;
+            };
+            request.pending && *of == key && *condition == object::Condition::Create
+        };
+        if self.requests.values().any(creates) {
             return true;
         }
-        // A record that is gone, back, and gone again between two looks was gone all the time, for all that anybody can tell.
-        if let Key::Node(name) = &key {
-            let now = self.queue.now();
-            let last = self.facts.spoiled_nodes.insert(name.clone(), now);
-            if last.is_some_and(|last| now < last + 3 * self.setup.ttl) {
-                return true;
-            }
+        // What is gone, back, and gone again before anybody looked was gone all the time, for all that anybody can tell. Everybody looks
+        // within three intervals, or counts anew.
+        let now = self.queue.now();
+        let restored = self.facts.restored.get(&key);
+        if restored.is_some_and(|at| now < at + 3 * self.setup.interval) {
+            return true;
         }
         self.trace(|| format!("an operator spoils {key:?}: {what:?}"));
         let object = key.object_name(self.setup.shards);
-        let now = self.queue.now();
         match &key {
-            Key::Lease(shard) => self.facts.shards[*shard as usize].spoiled = Some(now),
+            Key::Lease(shard) => {
+                let facts = &mut self.facts.shards[*shard as usize];
+                (facts.spoiled, facts.deleted) = (Some(now), Some(now));
+            }
             Key::Node(_) => self
                 .facts
                 .shards
@@ -218,13 +233,7 @@ impl World {
         };
         for _ in 0..many {
             let number = self.chance.bits();
-            // Hundreds of records that could be nodes' are more than a round can read: see the core's known gaps.
-            let kind = if many > 100 && number % 5 == 3 {
-                4
-            } else {
-                number % 5
-            };
-            let name = match kind {
+            let name = match number % 5 {
                 0 => format!("leases/{number}.json"),
                 1 => format!("leases/.{number}"),
                 2 => format!("nodes/x y{number}.json"),
@@ -263,6 +272,12 @@ impl World {
             return;
         }
         let name = self.processes[process].name.clone();
+        // Without a record it could not tell that there is another one of its name.
+        let key = Key::Node(name.clone()).object_name(self.setup.shards);
+        let lives = |other: &Process| other.running() && other.name == name;
+        if self.store.get(&key).is_none() && self.processes.iter().any(lives) {
+            return;
+        }
         let clock = self.processes[process].clock.clone();
         // The same machine, most of the time.
         let clock = self.chance.chance(0.7).then_some(clock);

@@ -23,10 +23,10 @@ pub struct Facts {
     sessions: BTreeMap<SessionId, SessionFacts>,
     /// The tags that a record had before, and when they were replaced.
     replaced: BTreeMap<Key, Vec<(Tag, Time)>>,
+    /// When an object that was missing or unreadable was last written.
+    pub restored: BTreeMap<Key, Time>,
     /// When the last outage of the whole store ended.
     pub outage_ended: Option<Time>,
-    /// When somebody last deleted or spoiled the record of a node.
-    pub spoiled_nodes: BTreeMap<NodeName, Time>,
     /// When the last one began.
     pub outage_began: Time,
 }
@@ -43,6 +43,8 @@ pub struct ShardFacts {
     pub changes: u64,
     /// Since when its lease is not to be trusted, because somebody deleted or spoiled an object it rests on.
     pub spoiled: Option<Time>,
+    /// When somebody last deleted or spoiled the lease itself.
+    pub deleted: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -62,8 +64,8 @@ impl Facts {
             shards: vec![ShardFacts::default(); shards],
             sessions: BTreeMap::new(),
             replaced: BTreeMap::new(),
+            restored: BTreeMap::new(),
             outage_ended: None,
-            spoiled_nodes: BTreeMap::new(),
             outage_began: 0,
         }
     }
@@ -103,6 +105,14 @@ impl World {
             if old.len() > 12 {
                 old.remove(0);
             }
+        }
+        let whole = |object: &Object| match key {
+            Key::Node(name) => NodeRecord::decode(name, &object.body).is_ok(),
+            Key::Lease(shard) => LeaseRecord::decode(*shard, &object.body).is_ok(),
+        };
+        if !before.is_some_and(whole) {
+            let now = self.queue.now();
+            self.facts.restored.insert(key.clone(), now);
         }
         match key {
             Key::Node(name) => {
@@ -214,7 +224,7 @@ impl World {
             && self
                 .facts
                 .outage_ended
-                .is_some_and(|ended| now - ended < self.setup.interval / 4)
+                .is_some_and(|ended| now - ended < self.setup.interval)
         {
             self.fail(
                 "L8",
@@ -276,14 +286,14 @@ impl World {
                 && facts
                     .spoiled
                     .is_some_and(|at| self.queue.now() < at + 2 * self.setup.ttl);
-            if new.generation <= facts.claimed && !restored {
-                let (words, highest) = (
-                    format!(
-                        "{} claimed shard {shard} with generation {}",
-                        shown(process),
-                        new.generation
-                    ),
-                    facts.claimed,
+            // Without its lease, a database tells which generations were opened, not which were claimed.
+            let anew = old.is_none() && facts.deleted.is_some();
+            let highest = if anew { facts.fenced } else { facts.claimed };
+            if new.generation <= highest && !restored {
+                let words = format!(
+                    "{} claimed shard {shard} with generation {}",
+                    shown(process),
+                    new.generation
                 );
                 self.fail("S5", format!("{words}, but {highest} was claimed before"));
             }
@@ -304,7 +314,7 @@ impl World {
                 }
             }
             let facts = &mut self.facts.shards[shard as usize];
-            facts.claimed = facts.claimed.max(new.generation);
+            facts.claimed = highest.max(new.generation);
             if facts.owner != Some(owner.session) {
                 facts.owner = Some(owner.session);
                 facts.changes += 1;
@@ -358,8 +368,9 @@ impl World {
         }
     }
 
-    pub(super) fn emitted(&mut self, _process: ProcessId, event: &LeaseEvent) {
+    pub(super) fn emitted(&mut self, process: ProcessId, event: &LeaseEvent) {
         match event {
+            LeaseEvent::Joined { .. } => self.processes[process].waits = false,
             LeaseEvent::ObserverLate { .. } => self.figures.late += 1,
             LeaseEvent::SelfFenced { .. } => self.figures.self_fenced += 1,
             LeaseEvent::SessionLost { .. } => self.figures.sessions_lost += 1,

@@ -332,7 +332,9 @@ impl World {
             return;
         };
         site.stage = Stage::Closing;
-        let (handle, slow) = (site.handle, site.slow);
+        // What opened slowly in bad times closes as usual in good ones.
+        let slow = if self.hostile { site.slow } else { 0 };
+        let handle = site.handle;
         match how {
             How::Abandon => {
                 site.killed = true;

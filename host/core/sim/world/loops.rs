@@ -172,6 +172,9 @@ impl World {
             return;
         };
         self.processes[process].writing.remove(&id);
+        if let OpResult::Setup(Outcome::Lost(seen)) = &result {
+            self.processes[process].waits |= seen.tag.is_some();
+        }
         if let OpResult::Claim(outcome) = &result {
             match outcome {
                 Outcome::Won(_) => self.figures.claims += 1,
@@ -193,7 +196,7 @@ impl World {
         let target = &mut self.processes[process];
         target.requests += 1;
         if let ObjectRequest::Put { body, .. } = &request {
-            target.bytes += body.len() as u64;
+            target.written += body.len() as u64;
         }
         if let Some(after) = fate.effect {
             self.queue.after(after, Event::Effect(id));
@@ -347,6 +350,9 @@ impl World {
         }
         if self.trace {
             self.trace(|| format!("{} {op:?} {ask:?} <- {}", shown(process), brief(&reply)));
+        }
+        if let ObjectReply::Found { body, .. } = &reply {
+            self.processes[process].read += body.len() as u64;
         }
         let step = self.processes[process].layout.reply(op, ask, reply);
         self.step(process, op, step);

@@ -55,11 +55,14 @@ pub struct Process {
     pub cordoned: bool,
     pub draining: bool,
     pub leaving: bool,
+    /// It has read the record of another session of its name, and waits for that to end.
+    pub waits: bool,
     /// The generations of which its loop heard that the runner has nothing any more.
     pub closed: BTreeMap<u32, u64>,
-    /// Store requests sent for its leases.
+    /// Store requests sent for its leases, the bytes of the bodies written and read, and the databases opened.
     pub requests: u64,
-    pub bytes: u64,
+    pub written: u64,
+    pub read: u64,
 }
 
 /// Whether a process runs.

@@ -21,6 +21,10 @@ use super::{World, node_name, shown};
 /// How often gates are looked at.
 const LOOK: Time = 100 * MILLI;
 
+/// The longest body of a node's record, and the longest of a lease that the loop writes.
+const MOST_NODE: u64 = 2047;
+const MOST_LEASE: u64 = 512;
+
 /// What the quiet phase keeps in mind.
 #[derive(Debug, Default)]
 pub struct Quiet {
@@ -46,7 +50,7 @@ impl World {
             + self.setup.databases.open_timeout
             + self.setup.databases.close_timeout
             + 70 * SECOND
-            + self.opens(u64::from(self.setup.shards));
+            + self.setup.opens(u64::from(self.setup.shards));
         self.settle(bound, "after all faults had ended");
         self.stand_still(6);
         for probe in self.setup.probes.clone() {
@@ -237,11 +241,12 @@ impl World {
             .iter()
             .map(|facts| facts.changes)
             .collect();
-        let requests: Vec<u64> = self
+        let traffic: Vec<[u64; 3]> = self
             .processes
             .iter()
-            .map(|process| process.requests)
+            .map(|process| [process.requests, process.written, process.read])
             .collect();
+        let opens = self.figures.opens;
         let failed = self.calls.failed;
         self.look_on();
         self.advance(begun + rounds * self.setup.interval);
@@ -274,43 +279,68 @@ impl World {
             let words = self.calls.last_failure.clone();
             return self.fail("L3", format!("a call failed in a settled cluster: {words}"));
         }
-        self.check_requests(rounds, &requests);
+        if self.figures.opens != opens {
+            return self.fail("E5", "a database was opened in a settled cluster".into());
+        }
+        self.check_traffic(rounds, &traffic);
     }
 
-    fn check_requests(&mut self, rounds: u64, before: &[u64]) {
-        // One page of a listing holds all, and the sixtieth round, which reads everything, may be among them.
+    /// A round costs each node one heartbeat and one listing; where each lease is renewed by itself, one write for each that it holds and
+    /// one read for each that there is. Every sixtieth round reads all records of nodes, too.
+    fn check_traffic(&mut self, rounds: u64, before: &[[u64; 3]]) {
+        // One page of a listing holds all, and the sixtieth round may be among them.
         if self.store.len() > 900 {
             return;
         }
         let shards = u64::from(self.setup.shards);
-        let records = self.store.list("nodes/", None, 1000).0.len() as u64;
+        let records = self.store.list("nodes/", None, 1000).0;
+        let bytes: u64 = records
+            .iter()
+            .map(|(_, record)| record.body.len() as u64)
+            .sum();
+        let (records, bytes) = (
+            records.len() as u64,
+            bytes.min(20_000 * records.len() as u64),
+        );
         for (process, before) in self.processes.iter().zip(before) {
             if !process.running() {
                 continue;
             }
-            let each = match self.setup.layout {
-                LayoutName::Session => 2,
-                LayoutName::Shard => 2 + shards + process.sites.len() as u64,
+            let held = process.sites.len() as u64;
+            // Requests, bytes written, and bytes read in a round.
+            let [requests, written, read] = match self.setup.layout {
+                // Who waits for its name reads the record of who has it.
+                LayoutName::Session | LayoutName::Shard if process.waits => {
+                    [2, MOST_NODE, MOST_NODE]
+                }
+                LayoutName::Session => [2, MOST_NODE, 0],
+                LayoutName::Shard => [
+                    2 + shards + held,
+                    MOST_NODE + held * MOST_LEASE,
+                    shards * MOST_LEASE,
+                ],
             };
-            let sent = process.requests - before;
+            // A round more than passed may fall into the time, the last news of each node, and a whole reading.
+            let whole = [4 + 2 * records, 0, 2 * bytes];
+            let sent = [process.requests, process.written, process.read];
             self.figures.steady_rounds += rounds;
-            self.figures.steady_requests += sent;
-            let most = each * (rounds + 1) + 4 + 2 * records;
-            if sent > most {
-                let words = format!(
-                    "{} sent {sent} requests in {rounds} settled rounds; {most} are allowed",
-                    shown(process.id)
-                );
-                return self.fail("E1", words);
+            self.figures.steady_requests += sent[0] - before[0];
+            for (index, what, oracle) in [
+                (0, "requests", "E1"),
+                (1, "bytes written", "E4"),
+                (2, "bytes read", "E4"),
+            ] {
+                let spent = sent[index] - before[index];
+                let most = [requests, written, read][index] * (rounds + 1) + whole[index];
+                if spent > most {
+                    let words = format!(
+                        "{} took {spent} {what} in {rounds} settled rounds; {most} are allowed",
+                        shown(process.id)
+                    );
+                    return self.fail(oracle, words);
+                }
             }
         }
-    }
-
-    /// How long it takes one node to claim and open so many shards.
-    fn opens(&self, shards: u64) -> Time {
-        let request = 2 * self.setup.store_delay;
-        let one = 6 * self.setup.databases.step + 4 * request;
-        shards.div_ceil(self.setup.max_concurrency as u64) * one + 10 * MILLI
     }
 
     fn total_changes(&self) -> u64 {

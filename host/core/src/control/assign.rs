@@ -87,6 +87,7 @@ impl Control {
         self.share = u32::try_from(share).unwrap_or(u32::MAX);
         let mut wanted = Vec::new();
         let mut to_end = BTreeSet::new();
+        let mut left = false;
         for (shard, fate) in fates.iter().enumerate() {
             let (Some(fate), Ok(number)) = (fate, u32::try_from(shard)) else {
                 continue;
@@ -94,7 +95,7 @@ impl Control {
             let target = target(shard);
             if self.holds.contains_key(&number) {
                 self.unowned.remove(&number);
-                self.keep_or_free(number, target);
+                self.keep_or_free(number, target, now);
                 continue;
             }
             if *fate == Fate::Mine {
@@ -110,6 +111,7 @@ impl Control {
             let waited = now.since(since) > self.patience(&view);
             let late = waited && !self.broken(Mutation::CapIsHard);
             if !self.may_claim(number, target, late, now) {
+                left |= !waited;
                 continue;
             }
             match fate {
@@ -118,6 +120,10 @@ impl Control {
                 }
                 _ => wanted.push(number),
             }
+        }
+        if left {
+            // Who is to take it may plan otherwise, for it looked when others had taken their part: that is seen soon.
+            self.look.at = self.look.at.min(now + self.timing.interval / 4);
         }
         to_end.extend(self.silent_peers(now));
         for owner in to_end {
@@ -144,6 +150,8 @@ impl Control {
         self.peers.map.retain(|name, peer| {
             peer.tag.is_some() || peer.may_live(timing, now) || named.contains(name)
         });
+        let peers = &self.peers.map;
+        self.gave.retain(|name, _| peers.contains_key(name));
     }
 
     fn view(&self, fates: &[Option<Fate>], now: Moment) -> View {
@@ -245,18 +253,19 @@ impl Control {
             .filter(|peer| peer.may_live(timing, now))
             .count();
         let nodes = 1 + alive + count;
-        // Whoever could not look for a while was most likely not alone: peers that live come back at the same time.
-        let many = count * 2 > nodes || (count > 0 && self.blind);
-        let many = many && !self.broken(Mutation::NoMassBrake);
+        // Whoever could not look for a while was most likely not alone: peers that live come back at the same time, an attempt to renew
+        // later at the most. One has an interval at the most, and the next follows within a sixteenth.
+        let back = self.regained + timing.interval + timing.interval / 4;
+        let many = count * 2 > nodes;
+        let braked = !self.broken(Mutation::NoMassBrake) && (many || now < back);
         for peer in self.peers.map.values_mut().filter(|peer| fresh(peer)) {
-            let until = if many {
-                now + timing.interval
-            } else {
-                peer.expires(timing)
-            };
-            peer.brake = Some(until);
+            peer.brake = Some(match braked {
+                true if many => back.max(now + timing.interval),
+                true => back,
+                false => peer.expires(timing),
+            });
         }
-        if many {
+        if braked && count > 0 {
             self.emit(LeaseEvent::MassExpiry {
                 expired: count,
                 nodes,
@@ -344,17 +353,21 @@ impl Control {
     }
 
     /// What becomes of a shard that is held here.
-    fn keep_or_free(&mut self, shard: u32, target: Option<&NodeName>) {
+    fn keep_or_free(&mut self, shard: u32, target: Option<&NodeName>, now: Moment) {
         let me = self.options.name.clone();
         let (leaving, draining) = (self.leaving, self.draining);
-        let Some(hold) = self
-            .holds
-            .get_mut(&shard)
-            .filter(|hold| hold.wish == Wish::Keep)
-        else {
+        let keeps = |hold: &Hold| hold.wish == Wish::Keep;
+        if !self.holds.get(&shard).is_some_and(keeps) {
+            return;
+        }
+        let other = target.filter(|target| **target != me);
+        if other.is_some_and(|other| self.is_outdated(other)) && self.role() != Role::Leaves {
+            self.look.at = self.look.at.min(now + self.timing.interval / 20);
+            return;
+        }
+        let Some(hold) = self.holds.get_mut(&shard) else {
             return;
         };
-        let other = target.filter(|target| **target != me);
         if other.is_some() || leaving {
             hold.wish = Wish::Free(Freeing {
                 successor: other.cloned(),
@@ -366,6 +379,12 @@ impl Control {
                 },
             });
         }
+    }
+
+    /// Whether a node gave a shard away after its record was read: it may drain by now, and seem to have room because of that.
+    fn is_outdated(&self, node: &NodeName) -> bool {
+        let asked = self.peers.map.get(node).map_or(0, |peer| peer.asked);
+        self.gave.get(node).is_some_and(|gave| asked <= *gave)
     }
 
     /// A lease names this session, and this node does not hold it: a write came late. It is claimed properly, or freed.
@@ -429,8 +448,8 @@ impl Control {
         target == me || heir == me || late || broken || self.broken(Mutation::DrainingClaims)
     }
 
-    /// How to claim it: a lease that vanished may have an owner that lives, and who has a TTL to restore it. Whoever opened the database
-    /// meanwhile is alive, whatever the lease looks like.
+    /// How to claim it: a lease that vanished may have an owner that lives, and who has a TTL to restore it, from when peers were told to
+    /// look. Whoever opened the database meanwhile is alive, whatever the lease looks like.
     fn how_to_claim(&mut self, shard: u32, now: Moment) -> Option<Wanted> {
         let known = self.known.get(shard as usize).and_then(Option::as_ref)?;
         let event = known.event;
@@ -455,9 +474,16 @@ impl Control {
         {
             return Some(wanted(None));
         }
-        let waited = known
-            .opened
-            .filter(|_| now >= known.since + self.longest_ttl());
-        waited.map(|epoch| wanted(Some(epoch))).or(first)
+        let silent = self.options.renewal == Renewal::Lease || self.broken(Mutation::HideVanished);
+        let told = known.told.or(silent.then_some(known.since));
+        let (Some(epoch), Some(told)) = (known.opened, told) else {
+            return first;
+        };
+        let until = told.max(known.since) + self.longest_ttl();
+        if now < until {
+            self.look.at = self.look.at.min(until);
+            return first;
+        }
+        Some(wanted(Some(epoch)))
     }
 }

@@ -1,8 +1,8 @@
 //! The leases that this node holds: claim, open, renew, close, free.
 
-use super::{Control, Effect, Freeing, Hold, LeaseEvent, WINDOW, Wanted, What, Wish};
+use super::{Control, Effect, Fate, Freeing, Hold, Known, LeaseEvent, WINDOW, Wanted, What, Wish};
 use crate::lease::op::{ClaimLost, LeaseOp, LeaseSeen, Outcome, Renewal};
-use crate::lease::record::Owner;
+use crate::lease::record::{NodeRecord, NodeState, Owner};
 use crate::placement::Role;
 use crate::rules::Mutation;
 use crate::runner::{RunnerCommand, StopReason, Which};
@@ -22,6 +22,13 @@ impl Hold {
             damaged: false,
             doubtful: false,
         }
+    }
+
+    /// The next write goes over what stands there, which may be an own one that came late: its counter is above that, too.
+    fn follow(&mut self, seen: &LeaseSeen) {
+        self.lease.tag.clone_from(&seen.tag);
+        let counter = &mut self.lease.record.counter;
+        *counter = (*counter).max(seen.record.counter);
     }
 }
 
@@ -111,7 +118,13 @@ impl Control {
             return self.renew(shard, &hold, now);
         }
         let run = self.runs.get(&shard).copied();
+        // Peers are to hear first that this node gives all away: who sees what it freed would take it for one that has room.
+        let told = |own: &NodeRecord| own.info.state == NodeState::Draining;
+        let first = self.role() == Role::Leaves
+            && self.beat.failures == 0
+            && !self.own.as_ref().is_none_or(told);
         match (&hold.wish, run) {
+            (Wish::Free(_), None) if first => {}
             (Wish::Free(freeing), None) if now >= hold.retry => self.free(shard, &hold, freeing),
             (Wish::Free(freeing), Some(_)) if self.broken(Mutation::FreeBeforeClose) => {
                 self.free(shard, &hold, freeing);
@@ -173,7 +186,7 @@ impl Control {
             Outcome::Lost(seen) if seen.vanished() || is_mine(&seen, hold, &me) => {
                 // An earlier renewal came through late, or the lease vanished: once more, over what stands there.
                 hold.damaged |= seen.vanished();
-                hold.lease.tag.clone_from(&seen.tag);
+                hold.follow(&seen);
                 hold.renewed = Moment::ORIGIN;
                 hold.retry = retry;
                 self.note(seen, now);
@@ -251,7 +264,8 @@ impl Control {
             }
             // What was found to be free may have got an owner while it waited here.
             let known = self.known.get(shard as usize).and_then(Option::as_ref);
-            let Some(known) = known.filter(|known| known.event == event) else {
+            let lives = |known: &&Known| matches!(self.fate(known, now), Fate::Lives | Fate::Mine);
+            let Some(known) = known.filter(|known| known.event == event && !lives(known)) else {
                 continue;
             };
             let seen = known.seen.clone();
@@ -357,6 +371,9 @@ impl Control {
                         known.since = now;
                     }
                     known.opened = Some(writer_epoch);
+                    if known.told.is_none() {
+                        self.alarm(now);
+                    }
                 }
             }
             Outcome::Unknown(error) => {
@@ -418,7 +435,7 @@ impl Control {
             }
             Outcome::Lost(seen) if seen.vanished() || is_mine(&seen, hold, &me) => {
                 // An own renewal came late, or the lease vanished: once more, over what stands there.
-                hold.lease.tag.clone_from(&seen.tag);
+                hold.follow(&seen);
                 hold.retry = now + self.timing.interval / 4;
                 self.note(seen, now);
             }

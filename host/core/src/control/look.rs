@@ -49,6 +49,12 @@ impl Control {
         self.look.failures += 1;
         self.look.at = self.look.at.min(now + self.pace(self.look.failures));
         self.whole = true;
+        // While heartbeats fail, too, peers see that without being told.
+        let long = now.since(self.sighted) > self.timing.interval * 2;
+        if long && self.beat.failures == 0 && !self.unsighted {
+            self.unsighted = true;
+            self.beat.at = self.beat.at.min(now);
+        }
         self.emit(LeaseEvent::ReadFailed { error });
     }
 
@@ -108,8 +114,22 @@ impl Control {
         } else {
             self.look.failures = 0;
             self.whole = false;
-            self.blind = now.since(self.sighted) > self.timing.interval * 2;
+            let long = now.since(self.sighted) > self.timing.interval * 2;
             self.sighted = now;
+            if long {
+                self.regained = now;
+                for peer in self.peers.map.values_mut() {
+                    peer.brake = None;
+                }
+                // What is missing looks as it did before, though it may have come and gone while nobody looked.
+                let vanished = self.known.iter_mut().flatten();
+                for known in vanished.filter(|known| known.seen.vanished()) {
+                    known.since = now;
+                }
+            }
+            if std::mem::take(&mut self.unsighted) {
+                self.beat.at = self.beat.at.min(now);
+            }
         }
         if matches!(self.phase, Phase::Member) {
             self.assign(now);
@@ -185,14 +205,17 @@ impl Control {
             Ok(seen) => seen,
             Err(error) => return self.emit(LeaseEvent::ReadFailed { error }),
         };
-        let for_me = seen.record.owner.is_none()
-            && seen.record.successor.as_ref() == Some(&self.options.name)
-            && !seen.vanished();
         self.learn(seen, asked, now);
-        if for_me
+        // What it showed may be older than what is known by now: somebody may have claimed it.
+        let for_me = |known: &&Known| {
+            known.seen.record.owner.is_none()
+                && known.seen.record.successor.as_ref() == Some(&self.options.name)
+                && !known.seen.vanished()
+        };
+        let known = self.known.get(shard as usize).and_then(Option::as_ref);
+        if let Some(known) = known.filter(for_me)
             && self.role() == Role::Open
             && !self.holds.contains_key(&shard)
-            && let Some(known) = self.known.get(shard as usize).and_then(Option::as_ref)
         {
             self.wanted.push_front(Wanted {
                 shard,
@@ -229,7 +252,7 @@ impl Control {
                 let same = (&old.tag, old.vanished()) == (&new.tag, new.vanished());
                 let counted = !old.vanished() && !new.vanished();
                 let order = |seen: &LeaseSeen| (seen.record.generation, seen.record.counter);
-                same || (counted && order(new) <= order(old))
+                same || (counted && order(new) < order(old))
             });
             if !older {
                 self.reread.insert(shard);
@@ -262,6 +285,11 @@ impl Control {
                 _ => false,
             });
         let before = slot.take();
+        let owner = |seen: &LeaseSeen| seen.record.owner.as_ref().map(|owner| owner.name.clone());
+        let gave = before.as_ref().and_then(|known| owner(&known.seen));
+        if let Some(gave) = gave.filter(|gave| owner(&seen).as_ref() != Some(gave)) {
+            self.gave.insert(gave, self.events);
+        }
         let vanished = seen.vanished()
             && before.as_ref().map_or(seen.corrupt.is_some(), |known| {
                 !same && !known.seen.vanished()
@@ -276,13 +304,33 @@ impl Control {
                 seen,
                 since: now,
                 event: self.events,
+                told: None,
                 opened: None,
                 not_before: before.map_or(now, |known| known.not_before),
             },
         });
         self.routes_changed = true;
         if vanished {
+            self.alarm(now);
             self.emit(LeaseEvent::LeaseVanished { shard, why });
+        }
+    }
+
+    /// Has all peers look at the leases, where one heartbeat renews them all: in a bucket of many objects an owner would not see that one
+    /// of its own has vanished for up to [`WHOLE`] rounds.
+    pub(super) fn alarm(&mut self, now: Moment) {
+        if self.options.renewal == Renewal::Session && !self.broken(Mutation::HideVanished) {
+            self.news = true;
+            self.beat.at = self.beat.at.min(now);
+        }
+    }
+
+    /// Peers were told to look at the leases, by a heartbeat that was begun at the event `asked`.
+    pub(super) fn alarmed(&mut self, asked: u64, now: Moment) {
+        for known in self.known.iter_mut().flatten() {
+            if known.told.is_none() && known.seen.vanished() && asked >= known.event {
+                known.told = Some(now);
+            }
         }
     }
 

@@ -90,7 +90,7 @@ impl Peer {
         match &self.record {
             Some(record) if self.foreign(cluster).is_none() => match record.info.state {
                 Draining => Role::Leaves,
-                _ if record.info.cordoned => Role::Keeps,
+                _ if record.info.cordoned || record.info.blind => Role::Keeps,
                 _ => Role::Open,
             },
             _ => Role::Keeps,

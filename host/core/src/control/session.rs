@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::event::{Command, CommandError};
 use super::state::{Freeing, Wish};
 use super::{Control, Effect, Joining, LeaseEvent, Phase, What};
-use crate::lease::op::Renewal;
-use crate::lease::op::{LeaseOp, NodeSeen, Outcome};
+use crate::lease::object::Tag;
+use crate::lease::op::{LeaseOp, NodeSeen, Outcome, Renewal};
 use crate::lease::record::{NodeInfo, NodeState, PROTOCOL, SessionId};
 use crate::placement::Role;
 use crate::rules::Mutation;
@@ -35,6 +35,7 @@ impl Control {
             advertise: self.options.advertise.clone(),
             zone: self.options.zone.clone(),
             cordoned: self.cordoned,
+            blind: self.unsighted && !self.broken(Mutation::HideBlindness),
             software: self.options.software.clone(),
         }
     }
@@ -67,11 +68,14 @@ impl Control {
             return;
         }
         let ttl = self.timing.ttl;
-        let stayed = joining
-            .other
-            .as_ref()
-            .filter(|(_, since, _)| now >= *since + ttl);
-        let over = stayed.and_then(|(tag, _, _)| tag.clone());
+        // Another session whose record is missing by now has a TTL, too, to write it again.
+        let over = joining.other.as_ref().and_then(|(tag, since, _)| {
+            if now >= *since + ttl {
+                tag.clone()
+            } else {
+                Some(Tag::NOTHING)
+            }
+        });
         joining.flying = true;
         let me = self.info();
         let op = LeaseOp::Setup { me, over };
@@ -139,6 +143,10 @@ impl Control {
             }
             Outcome::Unknown(error) => {
                 joining.at = now + interval / 2;
+                if let Some((None, since, _)) = &mut joining.other {
+                    // A record that is missing looks as it did before, though it may have come and gone while nobody looked.
+                    *since = now;
+                }
                 self.emit(LeaseEvent::Unknown {
                     op: "setup",
                     shard: None,
@@ -201,6 +209,7 @@ impl Control {
         }
         let me = self.info();
         let news = std::mem::take(&mut self.news);
+        self.telling = news;
         let deadline = self.budget(self.until, now);
         let repair = self.until > now || self.broken(Mutation::RepairLate);
         let op = LeaseOp::Heartbeat { me, news, repair };
@@ -222,19 +231,25 @@ impl Control {
                 self.beat.at = sent + self.timing.interval;
                 let now_says = self.info();
                 let told = |told: &NodeInfo| {
-                    told.state == now_says.state && told.cordoned == now_says.cordoned
+                    (told.state, told.cordoned, told.blind)
+                        == (now_says.state, now_says.cordoned, now_says.blind)
                 };
                 if !self.own.as_ref().is_none_or(|own| told(&own.info)) {
-                    // It was asked to drain while this was under way.
+                    // It was asked to drain, or lost its sight, while this was under way.
                     self.beat.at = now;
                 }
                 self.renew_session(asked, sent, now);
+                if self.telling {
+                    self.alarmed(asked, now);
+                }
             }
             Outcome::Lost(_) if self.broken(Mutation::IgnoreLostSession) => {
                 self.beat.at = sent + self.timing.interval;
                 self.renew_session(asked, sent, now);
             }
             Outcome::Lost(seen) => {
+                // Where there is no record, nobody can tell whether there is a session: it has a TTL to show.
+                let gone = seen.record.is_err().then(|| seen.tag.clone());
                 let why = match seen.record {
                     Ok(record) if record.info.session == self.session => {
                         "a peer ended it, because it was not renewed for a TTL".into()
@@ -246,6 +261,9 @@ impl Control {
                     Err(error) => error.to_string(),
                 };
                 self.session_lost(why, now);
+                if let (Some(tag), Phase::Joining(joining)) = (gone, &mut self.phase) {
+                    joining.other = Some((tag, now, 0));
+                }
             }
             Outcome::Unknown(error) => {
                 self.news = true;

@@ -73,6 +73,8 @@ pub(super) struct Known {
     pub(super) since: Moment,
     /// The event at which it was.
     pub(super) event: u64,
+    /// Since it vanished: when peers were told to look at the leases, its owner among them.
+    pub(super) told: Option<Moment>,
     /// The writer epoch that its database was found to have, so that a vanished lease may have an owner.
     pub(super) opened: Option<u64>,
     /// A claim or a release of this node failed: not before.

@@ -36,7 +36,7 @@ pub struct NodeStatus {
     pub held: u32,
     /// How long ago its session was seen to be renewed.
     pub unchanged: Duration,
-    /// What is wrong with it: another protocol or cluster, an unreadable record.
+    /// What is wrong with it: another protocol or cluster, or that it cannot read from the store.
     pub problem: Option<String>,
 }
 
@@ -91,7 +91,9 @@ impl Control {
                 alive: peer.may_live(self.timing, now),
                 held: held(&record),
                 unchanged: now.since(peer.since),
-                problem: peer.foreign(&self.options.cluster),
+                problem: peer
+                    .foreign(&self.options.cluster)
+                    .or_else(|| blind(&record)),
                 record,
             })
         });
@@ -99,7 +101,7 @@ impl Control {
             alive: matches!(self.phase, Phase::Member) && now < self.until,
             held: held(&record),
             unchanged: now.since(self.renewed),
-            problem: None,
+            problem: blind(&record),
             record,
         });
         let mut nodes: Vec<NodeStatus> = peers.chain(me).collect();
@@ -133,4 +135,10 @@ impl Control {
             slack,
         }
     }
+}
+
+/// What a node says that ails it.
+fn blind(record: &NodeRecord) -> Option<String> {
+    let blind = record.info.blind && !record.info.state.is_over();
+    blind.then(|| "it can write to the store but not read from it; it keeps its shards and takes no others".into())
 }

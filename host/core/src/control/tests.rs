@@ -1,3 +1,5 @@
+mod sight;
+
 use super::*;
 use crate::lease::object::Key;
 use crate::lease::op::Renewal;

@@ -15,6 +15,12 @@ pub struct Tag {
 }
 
 impl Tag {
+    /// The same as no other tag.
+    pub const NOTHING: Self = Self {
+        e_tag: None,
+        version: None,
+    };
+
     /// A tag that is an ETag only.
     #[must_use]
     pub fn e_tag(e_tag: &str) -> Self {

@@ -14,11 +14,12 @@ pub struct OpId(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseOp {
     /// Begin a session: create its record, or replace that of an earlier session of this name which is over or whose record is
-    /// unreadable. A live one of another session is replaced only when its record still has the tag `over`.
+    /// unreadable. A live one of another session is replaced only when its record still has the tag `over`, and with one that is
+    /// missing instead it is lost: its session may live, and write it again.
     Setup {
         /// The session to begin.
         me: NodeInfo,
-        /// The tag of a session that did not change for a TTL.
+        /// The tag of a session that did not change for a TTL; [`Tag::NOTHING`] when there was one that may have.
         over: Option<Tag>,
     },
     /// Rewrite the session's record, so that it lives on; in the `session` layout this renews all leases.

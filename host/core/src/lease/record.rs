@@ -233,6 +233,8 @@ pub struct NodeInfo {
     pub zone: String,
     /// Whether it takes no further shards, by an operator's wish.
     pub cordoned: bool,
+    /// Whether it takes no further shards because it can write to the store but not read from it. A body without this field says no.
+    pub blind: bool,
     /// The name and version of the software, at most [`MAX_WORD`] bytes.
     pub software: String,
 }
@@ -270,7 +272,7 @@ impl NodeRecord {
             "version": VERSION, "protocol": info.protocol, "cluster": info.cluster, "name": info.name,
             "session": info.session, "state": info.state, "counter": self.counter, "nonce": self.nonce,
             "changes": self.changes, "shards": info.shards, "ttl_ms": info.ttl_ms, "advertise": info.advertise,
-            "zone": info.zone, "cordoned": info.cordoned, "software": info.software,
+            "zone": info.zone, "cordoned": info.cordoned, "blind": info.blind, "software": info.software,
         });
         let mut body = json.to_string().into_bytes();
         let size = usize::try_from(Self::padded_size(self.changes)).unwrap_or(usize::MAX);
@@ -310,6 +312,10 @@ impl NodeRecord {
                 advertise: fields.text("advertise", MAX_ADDRESS)?,
                 zone: fields.text("zone", MAX_WORD)?,
                 cordoned: fields.flag("cordoned")?,
+                blind: match fields.optional("blind") {
+                    None => false,
+                    Some(_) => fields.flag("blind")?,
+                },
                 software: fields.text("software", MAX_WORD)?,
             },
             counter: fields.number("counter")?,

@@ -55,6 +55,8 @@ pub(crate) struct Node {
     pub(crate) paused: Moment,
     /// It cannot reach the store.
     pub(crate) cut: bool,
+    /// It can write to the store but not read from it.
+    pub(crate) blind: bool,
     pub(crate) left: bool,
     /// Shards that fail to open here.
     pub(crate) failing: BTreeSet<u32>,
@@ -134,6 +136,7 @@ impl Cluster {
             events: Vec::new(),
             paused: Moment::ORIGIN,
             cut: false,
+            blind: false,
             left: false,
             failing: BTreeSet::new(),
         };
@@ -213,10 +216,10 @@ impl Cluster {
     fn due(&mut self, node: &NodeName, start: u64, due: Due) {
         if let Due::Request(id, ask, request) = due {
             // What was sent reaches the store though its sender is gone.
-            let cut = self.nodes.get(node).is_some_and(|node| node.cut);
-            if matches!(request, ObjectRequest::Put { .. })
-                && self.rng.next_u64() % 1000 < self.faults
-            {
+            let put = matches!(request, ObjectRequest::Put { .. });
+            let cut = |node: &Node| node.cut || (node.blind && !put);
+            let cut = self.nodes.get(node).is_some_and(cut);
+            if put && self.rng.next_u64() % 1000 < self.faults {
                 let faults = [
                     Fault::AfterEffect,
                     Fault::BeforeEffect,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::lease::layout::{Ask, Layout, Step};
 use crate::lease::object::{Condition, Entry, Key, ObjectReply, ObjectRequest, Tag};
 use crate::lease::op::{LeaseOp, OpId, OpResult};
+use crate::lease::record::MAX_BYTES;
 
 /// How the next write fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl Store {
                     None => ObjectReply::Missing,
                     Some(body) => ObjectReply::Found {
                         tag: Self::tag(body),
-                        body: body.clone(),
+                        body: body.iter().copied().take(MAX_BYTES + 1).collect(),
                     },
                 }
             }

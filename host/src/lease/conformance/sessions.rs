@@ -41,6 +41,16 @@ pub(super) async fn a_name_belongs_to_one_session(worlds: &dyn Worlds) {
     assert!(matches!(second.leave().await, Outcome::Won(_)));
     let third = Node::new(&*bucket, "a");
     assert!(matches!(third.setup(None).await, Outcome::Won(_)));
+    // Where a record is gone, its session may live: who saw it waits for it, who saw none does not.
+    bucket
+        .put(Object::Node(third.info.name.clone()), None)
+        .await;
+    let fourth = Node::new(&*bucket, "a");
+    assert!(
+        matches!(fourth.setup(seen.tag.clone()).await, Outcome::Lost(_)),
+        "a name was taken because its record is gone"
+    );
+    assert!(matches!(fourth.setup(None).await, Outcome::Won(_)));
     // Of many that want a name at once, one gets it.
     let many: Vec<_> = (0..8).map(|_| Node::new(&*bucket, "b")).collect();
     let setups = futures::future::join_all(many.iter().map(|node| node.setup(None))).await;

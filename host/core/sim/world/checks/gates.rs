@@ -123,7 +123,10 @@ impl World {
             .get(key)
             .and_then(|old| old.iter().rev().find(|(other, _)| other.same(tag)))
             .map(|(_, at)| now - at);
-        let bound = self.setup.interval + self.setup.interval / 2 + self.setup.ttl / 5;
+        // A look is two operations, of an interval each at the most. What it shows may have been replaced as soon as it began, and holds
+        // until the next look ends, which begins when it has ended, or fails, and then nobody is attacked.
+        let looks = 4 * self.setup.interval;
+        let bound = looks + looks / 50 + 10 * MILLI;
         if let Some(stale) = stale
             && stale > bound
         {

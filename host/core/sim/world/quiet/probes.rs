@@ -6,12 +6,13 @@ use std::time::Duration;
 use quarry_core::control::Command;
 use quarry_core::lease::record::NodeName;
 
-use super::super::super::queue::{MILLI, SECOND, Time};
+use super::super::super::queue::{MILLI, Time};
 use super::super::super::setup::{LayoutName, Misfortune, Probe};
 use super::super::super::store::LONGEST;
 use super::super::event::Event;
 use super::super::process::{Life, ProcessId};
 use super::super::{World, node_name, shown};
+use super::LOOK;
 
 /// What a change may cost.
 #[derive(Debug)]
@@ -64,9 +65,10 @@ impl World {
         self.trace(|| format!("probe {probe:?} of {}: {loads:?}", shown(victim)));
         let before = self.total_changes();
         let claims = (self.figures.claims, self.figures.claims_lost);
+        let opens = self.figures.opens;
         let failed = self.calls.failed;
         self.look_on();
-        let bounds = self.apply_probe(probe, victim, &loads);
+        let bounds = self.apply_probe(probe, victim, &ids, &loads);
         self.settle(
             bounds.settled,
             &format!("after {probe:?} of {}", shown(victim)),
@@ -84,14 +86,19 @@ impl World {
             return self.fail("L1", format!("shard {shard} was not served for {gap:?} after {probe:?} of {}; {most:?} are allowed", shown(victim)));
         }
         let moves = self.total_changes() - before;
+        self.trace(|| {
+            let longest = self.quiet.longest.map(|(gap, _)| gap / MILLI);
+            let (most, least) = (bounds.gap / MILLI, bounds.moves);
+            format!("longest gap {longest:?} of {most} ms, {moves} of {least} moves")
+        });
         self.figures.moves += moves;
         self.figures.moves_least += bounds.moves;
-        // Where leases expire one by one, nodes see a part of them at first.
-        let slack = match (self.setup.layout, probe) {
-            // Survivors that claim at once may count their peers differently for a round, and two shards go to one that is full.
-            (LayoutName::Session, Probe::Crash) => 2,
-            (LayoutName::Session, _) => 0,
-            (LayoutName::Shard, _) => ids.len() as u64,
+        // Those who are left claim when they notice, and one that looks meanwhile sees any part of that: the plan is the same for the first
+        // claims of each, but not for any part, so one shard may be taken by a node that is full, and come back. Whatever is planned
+        // goes from hand to hand.
+        let slack = match probe {
+            Probe::Crash | Probe::Restart | Probe::Pause | Probe::Blind => 2,
+            _ => 0,
         };
         if moves > bounds.moves + slack {
             return self.fail(
@@ -116,10 +123,21 @@ impl World {
         let won = self.figures.claims - claims.0;
         let lost = self.figures.claims_lost - claims.1;
         if lost > won + ids.len() as u64 {
-            self.fail(
+            return self.fail(
                 "E3",
                 format!(
                     "{lost} claims were lost and {won} won after {probe:?} of {}",
+                    shown(victim)
+                ),
+            );
+        }
+        // A claim that was won is opened once.
+        let opens = self.figures.opens - opens;
+        if opens > won {
+            self.fail(
+                "E5",
+                format!(
+                    "{opens} databases were opened and {won} claims won after {probe:?} of {}",
                     shown(victim)
                 ),
             );
@@ -130,23 +148,44 @@ impl World {
         &mut self,
         probe: Probe,
         victim: ProcessId,
+        ids: &[ProcessId],
         loads: &BTreeMap<ProcessId, u64>,
     ) -> Bounds {
         let own = loads.get(&victim).copied().unwrap_or(0);
         let shards: u64 = loads.values().sum();
         let nodes = loads.len() as u64;
+        let interval = self.setup.interval;
         let request = (LONGEST + 1) * self.setup.store_delay;
-        let opens = self.opens(shards.div_ceil(nodes.max(1)) + 1);
+        // How long it takes one node to open so many shards more.
+        let setup = self.setup.clone();
+        let opens = |many: u64| setup.opens(many) + 2 * LOOK;
+        let share = shards.div_ceil(nodes.max(1)) + 1;
         // Clocks run at different rates.
         let drifting = |time: Time| time + time / 50;
-        // Where each lease expires by itself, that is seen at the next reading of all.
-        let reading = match self.setup.layout {
+        // A look: a listing, the bodies of peers that have news, and what changed of the leases, or all of them.
+        let leases = match self.setup.layout {
+            LayoutName::Session => 1,
+            LayoutName::Shard => 1 + shards.div_ceil(16),
+        };
+        let look = (2 + leases) * request;
+        // A crash: the last heartbeat takes effect (1 request) and is seen by a look that begins an interval later at the most. A TTL
+        // after that was answered, who saw it looks again, ends the session (a read and a write), and claims (the database's epoch and
+        // a write). Where each lease expires by itself, that is only seen by a look that comes an interval later at the most.
+        let late = match self.setup.layout {
             LayoutName::Session => 0,
-            LayoutName::Shard => self.setup.interval,
+            LayoutName::Shard => interval,
         };
         let crash =
-            drifting(self.setup.ttl + self.setup.interval + reading) + 6 * request + opens + SECOND;
-        let planned = drifting(2 * self.setup.interval) + 8 * request + 2 * opens + SECOND;
+            drifting(self.setup.ttl + interval + late) + 5 * request + 2 * look + opens(share);
+        // A handover waits for nobody's round: a flush on its way and the close, the lease is freed (1 request), its successor is told,
+        // reads it and claims it (2 requests, 3 if the database has to be asked), and opens it.
+        let close = 2 * request + 3 * self.setup.databases.step + 50 * MILLI;
+        let handover = |many: u64| close + 4 * request + 100 * MILLI + opens(many);
+        // Peers see a change of a node's record in their next look.
+        let seen = drifting(interval) + 2 * request + look;
+        // A node that comes reads whatever has the name of a node, sixteen at a time.
+        let records = self.store.list("nodes/", None, usize::MAX).0.len() as u64;
+        let reading_all = records.div_ceil(16) * request;
         let rest = || {
             loads
                 .iter()
@@ -159,7 +198,8 @@ impl World {
                 self.kill(victim, Life::Killed);
                 Bounds {
                     gap: crash,
-                    settled: crash + 3 * self.setup.interval,
+                    // Two of the survivors may give a shard to each other.
+                    settled: crash + seen + handover(1),
                     moves: own + surplus(rest(), own),
                     calls: false,
                 }
@@ -167,17 +207,18 @@ impl World {
             Probe::Restart => {
                 self.kill(victim, Life::Killed);
                 self.start_again(victim, 100 * MILLI);
-                let share = shards.div_ceil(nodes);
                 // Where each lease expires by itself, the node that came back has not watched it for a TTL yet, though the plan is that
                 // it takes it; the others wait for it before they do.
                 let wait = match self.setup.layout {
                     LayoutName::Session => 0,
-                    LayoutName::Shard => 4 * self.setup.interval,
+                    // Their patience: it has least to carry, and they come after it.
+                    LayoutName::Shard => drifting(2 * interval + interval * 3 / 4) + look,
                 };
                 Bounds {
                     gap: crash + wait,
-                    settled: 2 * crash + 4 * self.setup.interval + planned,
-                    moves: own + surplus(rest(), own) + share,
+                    // It tries to join each interval, peers see it, and it gets its share.
+                    settled: crash + wait + interval + 2 * seen + handover(share) + reading_all,
+                    moves: own + surplus(rest(), own) + comes_back(rest(), own),
                     calls: false,
                 }
             }
@@ -188,11 +229,12 @@ impl World {
                     Command::Drain
                 };
                 self.queue.after(0, Event::Command(victim, command));
-                let settled = planned + 3 * self.setup.interval + self.opens(own) * 2;
                 self.advance(self.queue.now());
+                let many = own.div_ceil(nodes - 1) + 1;
                 Bounds {
-                    gap: planned,
-                    settled,
+                    gap: handover(many),
+                    // It says that it has left.
+                    settled: handover(many) + seen,
                     moves: own + surplus(rest(), own),
                     calls: true,
                 }
@@ -224,9 +266,8 @@ impl World {
                 self.advance(self.queue.now() + long);
                 Bounds {
                     gap: crash,
-                    settled: crash + planned + 4 * self.setup.interval,
-                    // Its peers take its shards one after the other, and it comes back into the middle of that.
-                    moves: own + surplus(rest(), own) + 2 * shards.div_ceil(nodes),
+                    settled: crash + interval + 2 * seen + handover(share),
+                    moves: own + surplus(rest(), own) + comes_back(rest(), own),
                     calls: false,
                 }
             }
@@ -245,34 +286,41 @@ impl World {
                 }
             }
             Probe::Blind => {
-                let bound = crash + 6 * self.setup.interval;
-                let other = loads.keys().copied().find(|id| *id != victim);
-                if let Some(other) = other.filter(|_| loads.len() > 2) {
+                // It notices two intervals after its last good look, at its next attempt, and says so at once; its peers look once an
+                // interval. That is before a crashed peer expires, or little after, so the bound of a crash holds.
+                let told = drifting(3 * self.setup.interval + self.setup.interval / 2);
+                let gap = crash.max(told + 6 * request) + opens(shards);
+                let other = ids.iter().copied().find(|id| *id != victim);
+                let mut moves = 0;
+                if let Some(other) = other.filter(|_| nodes > 2) {
                     self.processes[victim].way.blind = true;
                     self.kill(other, Life::Killed);
-                    self.advance(self.queue.now() + bound);
+                    self.advance(self.queue.now() + gap + self.setup.interval);
                     self.processes[victim].way.blind = false;
-                    // The others give it its share again and again, and take it back after their patience: only a shard that nobody took
-                    // for most of the time counts.
-                    let now = self.queue.now();
-                    let dark = self
-                        .quiet
-                        .dark
-                        .iter()
-                        .map(|(shard, since)| (now - since, *shard))
-                        .max();
-                    if let Some((gap, shard)) = dark.filter(|(gap, _)| *gap > bound * 3 / 4) {
-                        let gap = Duration::from_nanos(gap);
-                        self.fail(
-                            "L1",
-                            format!("shard {shard} has not been served for {gap:?}, because {} takes nothing", shown(victim)),
+                    let dark = self.quiet.dark.keys().next().copied();
+                    if let Some(shard) = dark {
+                        let words = format!(
+                            "shard {shard} is not served, because {} takes nothing",
+                            shown(victim)
                         );
+                        self.fail("L1", words);
                     }
+                    // What the crashed one had goes to those who see, and a fair share back once the blind one does, too.
+                    let see = |id: &ProcessId| *id != victim && *id != other;
+                    let seeing = || loads.iter().filter(|(id, _)| see(id));
+                    let orphans = loads[&other];
+                    let rest: Vec<u64> = seeing().map(|(_, load)| *load).collect();
+                    let (carried, many) = (shards - own, rest.len() as u64);
+                    moves = orphans + surplus(rest, orphans);
+                    let share = |rank: u64| carried / many + u64::from(rank < carried % many);
+                    let after = (0..many).map(share).chain([own]).collect();
+                    // Some of those who see hear of it a round before the others.
+                    moves += surplus(after, 0) + nodes;
                 }
                 Bounds {
-                    gap: bound,
-                    settled: 2 * crash + planned + 4 * self.setup.interval,
-                    moves: 20 * shards,
+                    gap,
+                    settled: 2 * seen + handover(share),
+                    moves,
                     calls: false,
                 }
             }
@@ -283,7 +331,7 @@ impl World {
                 self.befall(how, 0);
                 Bounds {
                     gap: crash,
-                    settled: 2 * crash + 4 * self.setup.interval + planned,
+                    settled: 2 * crash + 4 * interval + handover(share),
                     moves: own.max(shards.div_ceil(nodes)) * 2 + nodes,
                     calls: false,
                 }
@@ -304,8 +352,9 @@ impl World {
                 let mut all: Vec<u64> = loads.values().copied().collect();
                 all.push(0);
                 Bounds {
-                    gap: planned,
-                    settled: planned + 4 * self.setup.interval + 2 * self.setup.ttl + opens * 2,
+                    gap: handover(share),
+                    // It joins (a read and a write), peers see it, and it gets its share.
+                    settled: 2 * request + seen + handover(share) + reading_all,
                     moves: surplus(all, 0),
                     calls: true,
                 }
@@ -333,7 +382,7 @@ impl World {
                     ),
                 );
                 let changes = self.facts.shards[shard as usize].changes;
-                let end = self.queue.now() + planned + 2 * self.setup.interval;
+                let end = self.queue.now() + handover(1);
                 self.advance(end);
                 let there = self.facts.shards[shard as usize].changes > changes;
                 if !there && self.violation.is_none() {
@@ -343,14 +392,22 @@ impl World {
                     );
                 }
                 Bounds {
-                    gap: planned,
-                    settled: planned + 4 * self.setup.interval,
+                    gap: handover(1),
+                    // Another one comes back for it.
+                    settled: seen + handover(1),
                     moves: 2,
                     calls: true,
                 }
             }
         }
     }
+}
+
+/// The fewest moves that give a node its share again, once the others have shared what it had.
+fn comes_back(rest: Vec<u64>, own: u64) -> u64 {
+    let (total, nodes) = (rest.iter().sum::<u64>() + own, rest.len() as u64);
+    let share = |rank: u64| total / nodes + u64::from(rank < total % nodes);
+    surplus((0..nodes).map(share).chain([0]).collect(), 0)
 }
 
 /// The fewest moves, besides those of `orphans` shards without an owner, that balance these shares: who has most keeps the ceiling.

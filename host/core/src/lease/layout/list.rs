@@ -9,7 +9,7 @@ use super::shard::lease_seen;
 use super::{Ask, AskId, Shared, Step, node_seen};
 use crate::lease::object::{Entry, Key, ObjectReply, ObjectRequest, PAGE, Tag};
 use crate::lease::op::{LeaseSeen, NodeSeen, Nodes, OpResult, Owners};
-use crate::lease::record::{NodeName, NodeRecord, RecordError};
+use crate::lease::record::{MAX_BYTES, NodeName, NodeRecord, RecordError};
 
 /// How many bodies are read at once.
 const WINDOW: usize = 16;
@@ -183,7 +183,10 @@ impl NodesJob {
         match (what, reply) {
             (None, ObjectReply::Listed { entries, more }) => self.listed(shared, &entries, more),
             (Some(name), ObjectReply::Found { tag, body }) => {
-                let size = body.len() as u64;
+                // What is too long is answered cut; by the size of the rest it would look changed each time.
+                let listed = self.found.get(&name).map(|(_, size)| *size);
+                let whole = (body.len() <= MAX_BYTES).then_some(body.len() as u64);
+                let size = whole.or(listed).unwrap_or_default();
                 let seen = node_seen(&name, Some((tag, &body)));
                 self.cache(shared, name, size, seen);
                 self.proceed(shared)
@@ -246,7 +249,10 @@ impl NodesJob {
             };
             let same = matches!((&cached.tag, tag), (Some(old), Some(new)) if old.same(new));
             let readable = cached.record.is_ok();
-            if self.all || tag.is_none() || cached.size != *size || (!readable && !same) {
+            // What was unreadable and has the same tag still is: so a read that was given up goes on where it stopped, however many
+            // objects only have the name of a node.
+            let asked = self.all && (readable || !same);
+            if asked || tag.is_none() || cached.size != *size || (!readable && !same) {
                 self.window.waiting.push_back(Some(name.clone()));
             } else if !same {
                 cached.tag.clone_from(tag);

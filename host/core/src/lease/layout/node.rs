@@ -126,7 +126,7 @@ impl NodeJob {
         }
     }
 
-    /// Setup: over nothing, over a session that has ended, or over one that did not change for a TTL.
+    /// Setup: over nothing (unless a session was seen there), over a session that has ended, or over one that did not change for a TTL.
     fn setup(
         &mut self,
         shared: &mut Shared,
@@ -134,8 +134,13 @@ impl NodeJob {
         over: Option<&Tag>,
         seen: NodeSeen,
     ) -> Step {
+        let waits = over.is_some() && !shared.rules().broken(Mutation::SetupOverMissing);
         let Some(tag) = seen.tag.clone() else {
-            return self.rewrite(shared, None, None);
+            return if waits {
+                self.lost(shared, seen)
+            } else {
+                self.rewrite(shared, None, None)
+            };
         };
         let stayed = over.is_some_and(|over| over.same(&tag));
         let free = match &seen.record {
@@ -207,6 +212,7 @@ impl NodeJob {
                     advertise: String::new(),
                     zone: String::new(),
                     cordoned: false,
+                    blind: false,
                     software: String::new(),
                 },
                 counter: 0,

@@ -29,6 +29,7 @@ impl Node {
             advertise: format!("http://{name}"),
             zone: String::new(),
             cordoned: false,
+            blind: false,
             software: "test".into(),
         };
         Self {
@@ -729,5 +730,52 @@ fn any_race_has_one_winner() {
                 known[n] = written;
             }
         }
+    }
+}
+
+#[test]
+fn a_read_of_nodes_that_was_given_up_goes_on_where_it_stopped() {
+    let mut store = Store::new(SHARDS);
+    Node::joined("z", 1, &mut store);
+    for n in 0..300 {
+        let name = format!("nodes/ghost{n}.json");
+        store.objects.insert(name, format!("{n}").into_bytes());
+    }
+    let mut layout = Node::new("a", 2).layout;
+    // Each time a hundred requests are answered before the deadline.
+    let mut rounds = 0;
+    let nodes = 'read: loop {
+        rounds += 1;
+        assert!(rounds < 6, "it begins anew each time");
+        let id = OpId(rounds);
+        let mut step = layout.begin(id, LeaseOp::Nodes { all: true }, 0);
+        let mut asks = std::collections::VecDeque::new();
+        for _ in 0..100 {
+            match step {
+                Step::Done(OpResult::Nodes(nodes)) => break 'read nodes.expect("read"),
+                Step::Done(other) => panic!("{other:?}"),
+                Step::Ask(more) => asks.extend(more),
+            }
+            let ask: Ask = asks.pop_front().expect("requests in flight");
+            step = layout.reply(id, ask.id, store.carry_out(ask.request));
+        }
+        assert!(matches!(layout.abandon(id), OpResult::Nodes(Err(_))));
+    };
+    let readable = nodes.nodes.iter().filter(|node| node.record.is_ok());
+    assert_eq!((nodes.nodes.len(), readable.count()), (301, 1));
+}
+
+#[test]
+fn a_nodes_body_that_is_too_long_is_read_once() {
+    let mut store = Store::new(SHARDS);
+    let name = "nodes/ghost.json".to_owned();
+    store.objects.insert(name, vec![b'x'; 20_000]);
+    let mut layout = Node::new("a", 2).layout;
+    for (round, gets) in [(1, 1), (2, 0), (3, 0)] {
+        store.counts = [0; 4];
+        let all = round == 3;
+        let read = store.run(&mut layout, round, LeaseOp::Nodes { all });
+        assert!(matches!(read, OpResult::Nodes(Ok(_))));
+        assert_eq!(store.counts[0], gets, "round {round}");
     }
 }

@@ -16,6 +16,7 @@ fn node() -> NodeRecord {
             advertise: "http://[::1]:7070".into(),
             zone: "z1".into(),
             cordoned: false,
+            blind: true,
             software: "quarry 0.1.0".into(),
         },
         counter: 5,
@@ -44,8 +45,15 @@ fn lease() -> LeaseRecord {
 
 #[test]
 fn bodies_are_read_back() {
-    let record = node();
+    let mut record = node();
     let body = record.encode().unwrap();
+    assert_eq!(
+        NodeRecord::decode(&record.info.name, &body).as_ref(),
+        Ok(&record)
+    );
+    // As earlier builds wrote it.
+    let body = with(&body, "blind", Value::Null);
+    record.info.blind = false;
     assert_eq!(NodeRecord::decode(&record.info.name, &body), Ok(record));
     for record in [
         lease(),
@@ -79,6 +87,7 @@ fn a_nodes_body_has_the_size_of_its_changes_however_long_its_texts() {
             advertise: "a".repeat(MAX_ADDRESS),
             zone: "z".repeat(MAX_WORD),
             cordoned: false,
+            blind: false,
             software: "s".repeat(MAX_WORD),
         };
         let body = record.encode().unwrap();
@@ -169,6 +178,7 @@ fn a_bad_node_is_refused_by_name_field_and_value() {
         ("counter", Value::Null, "`counter` is \"absent\""),
         ("shards", (1_u64 << 40).into(), "0 to 4294967295"),
         ("cordoned", "no".into(), "true and false"),
+        ("blind", 1.into(), "true and false"),
         ("advertise", "x".repeat(257).into(), "at most 256 bytes"),
         ("zone", "a\nb".into(), "without control characters"),
         ("cluster", "a\"b".into(), "without control characters"),
