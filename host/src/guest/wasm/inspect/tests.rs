@@ -234,13 +234,27 @@ fn the_tables_are_the_wit() {
     for text in [
         include_str!("../../../../../wit/types.wit"),
         include_str!("../../../../../wit/shard.wit"),
+        include_str!("../../../../../wit/current-call.wit"),
         include_str!("../../../../../wit/db.wit"),
         include_str!("../../../../../wit/durability.wit"),
+        include_str!("../../../../../wit/durable-events.wit"),
         include_str!("../../../../../wit/log.wit"),
         include_str!("../../../../../wit/handler.wit"),
+        include_str!("../../../../../wit/queries.wit"),
+        include_str!("../../../../../wit/lifecycle.wit"),
+        include_str!("../../../../../wit/handoff.wit"),
+        include_str!("../../../../../wit/options.wit"),
     ] {
         let (mut interface, mut resource) = (String::new(), None);
+        let mut above = "";
         for line in text.lines() {
+            let text = line.trim_start();
+            let items = ["interface ", "resource ", "record ", "enum ", "type "];
+            let item = items.iter().any(|item| text.starts_with(item))
+                || (text.contains(": func(") && !text.starts_with("//"));
+            let said = above.trim_start().starts_with("///");
+            assert!(said || !item, "{line:?} is not documented");
+            above = line;
             let words: Vec<_> = line.split_whitespace().collect();
             match words[..] {
                 ["interface", name, ..] => {
