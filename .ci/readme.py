@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the README's commands, in order, in one shell, as a newcomer would paste them.
 
-A block marked `sh` runs to its end; `# => TEXT` behind a command wants TEXT in what it prints. `sh server` starts a server, waits until
+A block marked `sh` runs to its end; `# => TEXT` behind a command wants TEXT, as whole words, in what it prints. `sh server` starts a server, waits until
 it answers and leaves it on until the next server block; `sh test` is run by .ci/run itself. Other blocks are for reading.
 """
 
@@ -112,7 +112,7 @@ def main():
                         print(f"README: {line}", flush=True)
                         out = shell.run(line)
                         commands += 1
-                        if wanted and wanted[1].strip() not in out:
+                        if wanted and not re.search(rf"(?<![\w.]){re.escape(wanted[1].strip())}(?![\w.])", out):
                             sys.exit(f"README: wanted {wanted[1]!r}, got:\n{out}")
     finally:
         shell.stop()

@@ -7,10 +7,12 @@ use super::args::Doctor;
 use super::{Error, Exit, Output};
 use crate::config::Config;
 use crate::store::Store;
-use crate::store::probe::{self, Outcome, ProbeReport};
+use crate::store::probe::{self, Check, Outcome, ProbeReport};
 
 /// How long all checks together may take.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Where machines in a cloud get credentials from.
+const METADATA: &str = "169.254.169.254";
 
 /// Probes the store, in the configured path.
 pub(super) async fn run(args: &Doctor, out: Output) -> Result<Exit, Error> {
@@ -49,13 +51,18 @@ fn text(report: &ProbeReport) -> String {
             check.name, check.detail
         );
     }
+    // What the store's library asks when it has nothing else, and what nobody connects with missing credentials.
+    let failed = |check: &&Check| check.outcome == Outcome::Failed;
+    let mut failures = report.checks.iter().filter(failed);
+    if failures.any(|check| check.detail.contains(METADATA)) {
+        text.push_str("No credentials were found, so the machine's metadata service was asked for some: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY\n(or the store options aws_access_key_id and aws_secret_access_key), or give the machine a role.\n");
+    }
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::probe::Check;
 
     #[test]
     fn a_line_a_check() {
@@ -74,6 +81,21 @@ mod tests {
         };
         let expected = "memory:\n  ok    create                  1.5 ms  seen\n  FAIL  stale update            1.5 ms  seen\n";
         assert_eq!(text(&report), expected);
+    }
+
+    #[test]
+    fn missing_credentials_are_named() {
+        let report = |outcome| ProbeReport {
+            store: "s3://bucket".into(),
+            checks: vec![Check {
+                name: "create",
+                outcome,
+                detail: "Error performing PUT http://169.254.169.254/latest/api/token".into(),
+                took: Duration::ZERO,
+            }],
+        };
+        assert!(text(&report(Outcome::Failed)).contains("set AWS_ACCESS_KEY_ID"));
+        assert!(!text(&report(Outcome::Passed)).contains("AWS_ACCESS_KEY_ID"));
     }
 
     #[tokio::test]
