@@ -1,6 +1,7 @@
 //! The pure decisions of Quarry: no clock, no I/O, no async, no randomness. Time and random numbers come in as arguments, so that a
 //! table can test every rule and a seed can replay every run.
 //!
+//! - [`deploy`]: which revision each shard is to run, and how a rollout goes on.
 //! - [`hash`]: which shard a key belongs to, for ever.
 //! - [`backoff`]: how long to wait before a shard is opened again.
 //! - [`pool`]: how many instances queries may have.
@@ -17,6 +18,7 @@
 
 pub mod backoff;
 pub mod control;
+pub mod deploy;
 pub mod hash;
 pub mod lease;
 pub mod placement;

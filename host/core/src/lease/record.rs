@@ -3,7 +3,7 @@
 //! They are small versioned JSON and are read as hostile input: at most [`MAX_BYTES`], every text bounded and of plain characters.
 //! Fields that this version does not know are skipped, so that a later one may add some.
 
-mod fields;
+pub(crate) mod fields;
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,12 +40,14 @@ const PADDED: u64 = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The body is too long to be read.
-    #[error("{object} has {size} bytes; a body has at most {MAX_BYTES}")]
+    #[error("{object} has {size} bytes; a body has at most {most}")]
     TooLong {
         /// The object's name.
         object: String,
         /// Its size.
         size: u64,
+        /// The most that a body of its kind has.
+        most: usize,
     },
     /// The body is no JSON of the right shape.
     #[error("{object} is not a record of this kind: {why}")]

@@ -7,17 +7,29 @@ use serde_json::Value;
 
 use super::{MAX_BYTES, MAX_GENERATION, MAX_WHY, NodeName, Owner, RecordError, VERSION};
 
+/// The fields of an object in JSON.
+type Map = serde_json::Map<String, Value>;
+
 /// The fields of a body of the right version.
-pub(super) struct Fields {
+pub(crate) struct Fields {
     object: String,
-    fields: serde_json::Map<String, Value>,
+    fields: Map,
 }
 
 impl Fields {
-    pub(super) fn parse(object: String, body: &[u8]) -> Result<Self, RecordError> {
-        if body.len() > MAX_BYTES {
+    pub(crate) fn parse(object: String, body: &[u8]) -> Result<Self, RecordError> {
+        Self::parse_up_to(MAX_BYTES, object, body)
+    }
+
+    /// The same, of a body of at most so many bytes.
+    pub(crate) fn parse_up_to(
+        most: usize,
+        object: String,
+        body: &[u8],
+    ) -> Result<Self, RecordError> {
+        if body.len() > most {
             let size = body.len() as u64;
-            return Err(RecordError::TooLong { object, size });
+            return Err(RecordError::TooLong { object, size, most });
         }
         let fields = match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => fields,
@@ -41,11 +53,25 @@ impl Fields {
         }
     }
 
-    pub(super) fn optional(&self, field: &str) -> Option<&Value> {
+    /// The fields of an object within a body; `object` says where it is.
+    pub(crate) fn within(object: String, fields: &Value) -> Result<Self, RecordError> {
+        match fields {
+            Value::Object(fields) => Ok(Self {
+                object,
+                fields: fields.clone(),
+            }),
+            _ => Err(RecordError::Malformed {
+                object,
+                why: "it is no JSON object".into(),
+            }),
+        }
+    }
+
+    pub(crate) fn optional(&self, field: &str) -> Option<&Value> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
-    pub(super) fn wrong(
+    pub(crate) fn wrong(
         &self,
         field: &'static str,
         value: &dyn fmt::Display,
@@ -59,12 +85,12 @@ impl Fields {
         }
     }
 
-    pub(super) fn value(&self, field: &'static str) -> Result<&Value, RecordError> {
+    pub(crate) fn value(&self, field: &'static str) -> Result<&Value, RecordError> {
         self.optional(field)
             .ok_or_else(|| self.wrong(field, &"absent", "it must be there".into()))
     }
 
-    pub(super) fn number(&self, field: &'static str) -> Result<u64, RecordError> {
+    pub(crate) fn number(&self, field: &'static str) -> Result<u64, RecordError> {
         let value = self.value(field)?;
         // One below the largest, so that the next number is always one more.
         value
@@ -76,7 +102,7 @@ impl Fields {
             })
     }
 
-    pub(super) fn generation(&self) -> Result<u64, RecordError> {
+    pub(crate) fn generation(&self) -> Result<u64, RecordError> {
         let number = self.number("generation")?;
         if number < MAX_GENERATION {
             return Ok(number);
@@ -85,7 +111,7 @@ impl Fields {
         Err(self.wrong("generation", &number, valid))
     }
 
-    pub(super) fn small(&self, field: &'static str) -> Result<u32, RecordError> {
+    pub(crate) fn small(&self, field: &'static str) -> Result<u32, RecordError> {
         let number = self.number(field)?;
         u32::try_from(number).map_err(|_| {
             let valid = format!("valid are whole numbers from 0 to {}", u32::MAX);
@@ -93,14 +119,14 @@ impl Fields {
         })
     }
 
-    pub(super) fn flag(&self, field: &'static str) -> Result<bool, RecordError> {
+    pub(crate) fn flag(&self, field: &'static str) -> Result<bool, RecordError> {
         let value = self.value(field)?;
         value
             .as_bool()
             .ok_or_else(|| self.wrong(field, value, "valid are true and false".into()))
     }
 
-    pub(super) fn text(&self, field: &'static str, most: usize) -> Result<String, RecordError> {
+    pub(crate) fn text(&self, field: &'static str, most: usize) -> Result<String, RecordError> {
         let value = self.value(field)?;
         let Some(text) = value.as_str() else {
             return Err(self.wrong(field, value, "valid is a text".into()));
@@ -109,7 +135,33 @@ impl Fields {
         Ok(text.to_owned())
     }
 
-    pub(super) fn word<T: Copy>(
+    /// A text that may hold any character.
+    pub(crate) fn free_text(
+        &self,
+        field: &'static str,
+        most: usize,
+    ) -> Result<String, RecordError> {
+        let value = self.value(field)?;
+        match value.as_str() {
+            Some(text) if text.len() <= most => Ok(text.to_owned()),
+            _ => Err(self.wrong(
+                field,
+                value,
+                format!("valid is a text of at most {most} bytes"),
+            )),
+        }
+    }
+
+    /// A list of at most so many.
+    pub(crate) fn list(&self, field: &'static str, most: usize) -> Result<&[Value], RecordError> {
+        let value = self.value(field)?;
+        match value.as_array() {
+            Some(list) if list.len() <= most => Ok(list),
+            _ => Err(self.wrong(field, value, format!("valid is a list of at most {most}"))),
+        }
+    }
+
+    pub(crate) fn word<T: Copy>(
         &self,
         field: &'static str,
         words: &[(&'static str, T)],
@@ -122,7 +174,7 @@ impl Fields {
         })
     }
 
-    pub(super) fn id<T: FromStr<Err = RecordError>>(
+    pub(crate) fn id<T: FromStr<Err = RecordError>>(
         &self,
         field: &'static str,
     ) -> Result<T, RecordError> {
@@ -131,7 +183,7 @@ impl Fields {
             .map_err(|_| self.wrong(field, &text, "valid are 32 lower-case hex digits".into()))
     }
 
-    pub(super) fn owner(&self) -> Result<Owner, RecordError> {
+    pub(crate) fn owner(&self) -> Result<Owner, RecordError> {
         let value = self.value("owner")?;
         let part = |part| value.get(part).and_then(Value::as_str).unwrap_or_default();
         match (NodeName::new(part("name")), part("session").parse()) {
@@ -145,7 +197,7 @@ impl Fields {
 }
 
 /// Refuses a text that is too long, or that JSON would have to escape: then the size of a body is known before.
-pub(super) fn plain(
+pub(crate) fn plain(
     object: &str,
     field: &'static str,
     text: &str,
@@ -167,7 +219,7 @@ fn is_odd(c: char) -> bool {
 }
 
 /// A reason as it may stand in a body.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let mut clean: String = text
         .chars()
         .map(|c| if is_odd(c) { '\'' } else { c })
@@ -177,7 +229,7 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// A value as it may stand in an error.
-pub(super) fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     let mut short: String = text.chars().take(80).collect();
     if short.len() < text.len() {
         short.push('…');
