@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use tokio::sync::{Mutex, MutexGuard};
 
+pub mod deeds;
 pub mod fleet;
 mod ledger;
 mod linear;

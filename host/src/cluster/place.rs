@@ -167,7 +167,7 @@ impl Waiting {
             reports,
             leases: node.leases.clone(),
             wants,
-            events: Events::new(&node.cluster, node.node.clone()),
+            events: Events::new(node.cluster.clone(), node.node.clone()),
             progress,
             stop: node.stop.clone(),
             leave: node.leave_time(),

@@ -8,15 +8,17 @@ use crate::metrics::LeaseMetrics;
 
 /// Tells of one node's leases.
 pub(crate) struct Events {
+    cluster: Arc<str>,
     node: Arc<str>,
     metrics: LeaseMetrics,
 }
 
 impl Events {
-    pub fn new(cluster: &str, node: Arc<str>) -> Self {
+    pub fn new(cluster: Arc<str>, node: Arc<str>) -> Self {
         Self {
+            metrics: LeaseMetrics::new(&cluster),
+            cluster,
             node,
-            metrics: LeaseMetrics::new(cluster),
         }
     }
 
@@ -25,10 +27,10 @@ impl Events {
     }
 
     pub fn emit(&self, event: &LeaseEvent) {
-        let node = &*self.node;
+        let (cluster, node) = (&*self.cluster, &*self.node);
         match event {
             LeaseEvent::Joined { session } => {
-                tracing::info!(event = "lease.joined", node, %session, "the node has joined its cluster");
+                tracing::info!(event = "lease.joined", cluster, node, %session, "the node has joined its cluster");
             }
             LeaseEvent::NameTaken {
                 session,
@@ -38,6 +40,7 @@ impl Events {
                 let session = session.map(|session| session.to_string());
                 tracing::error!(
                     event = "lease.name_taken",
+                    cluster,
                     node,
                     other = session,
                     address,
@@ -46,11 +49,11 @@ impl Events {
                 );
             }
             LeaseEvent::Left { session } => {
-                tracing::info!(event = "lease.left", node, %session, "the node has left its cluster");
+                tracing::info!(event = "lease.left", cluster, node, %session, "the node has left its cluster");
             }
             LeaseEvent::SessionLost { session, why } => {
                 self.metrics.session_lost();
-                tracing::error!(event = "lease.session_lost", node, %session, why, "the node's session was ended; its shards stop, and it joins anew");
+                tracing::error!(event = "lease.session_lost", cluster, node, %session, why, "the node's session was ended; its shards stop, and it joins anew");
             }
             LeaseEvent::Claimed {
                 shard,
@@ -61,6 +64,7 @@ impl Events {
                 let from = from.as_ref().map(|owner| owner.name.to_string());
                 tracing::info!(
                     event = "lease.claim",
+                    cluster,
                     node,
                     shard,
                     generation,
@@ -73,6 +77,7 @@ impl Events {
                 let owner = owner.as_ref().map(|owner| owner.name.to_string());
                 tracing::info!(
                     event = "lease.claim_lost",
+                    cluster,
                     node,
                     shard,
                     owner,
@@ -88,6 +93,7 @@ impl Events {
                 let successor = successor.as_ref().map(ToString::to_string);
                 tracing::info!(
                     event = "lease.release",
+                    cluster,
                     node,
                     shard,
                     generation,
@@ -98,12 +104,20 @@ impl Events {
             LeaseEvent::Lost { shard, owner } => {
                 self.metrics.lost();
                 let owner = owner.as_ref().map(|owner| owner.name.to_string());
-                tracing::error!(event = "lease.lost", node, shard, owner, "lease lost");
+                tracing::error!(
+                    event = "lease.lost",
+                    cluster,
+                    node,
+                    shard,
+                    owner,
+                    "lease lost"
+                );
             }
             LeaseEvent::SelfFenced { shard, generation } => {
                 self.metrics.self_fenced();
                 tracing::error!(
                     event = "lease.self_fence",
+                    cluster,
                     node,
                     shard,
                     generation,
@@ -114,6 +128,7 @@ impl Events {
                 self.metrics.renew_failed();
                 tracing::warn!(
                     event = "lease.renew_failed",
+                    cluster,
                     node,
                     error,
                     ?left,
@@ -124,6 +139,7 @@ impl Events {
                 self.metrics.read_failed();
                 tracing::warn!(
                     event = "lease.read_failed",
+                    cluster,
                     node,
                     error,
                     "leases not read; nothing is claimed now"
@@ -132,6 +148,7 @@ impl Events {
             LeaseEvent::Unknown { op, shard, error } => {
                 tracing::warn!(
                     event = "lease.unknown",
+                    cluster,
                     node,
                     op,
                     shard,
@@ -143,11 +160,12 @@ impl Events {
                 node: peer,
                 session,
             } => {
-                tracing::warn!(event = "lease.tombstoned", node, %peer, %session, "a node's session had expired and was ended; its shards are taken over");
+                tracing::warn!(event = "lease.tombstoned", cluster, node, %peer, %session, "a node's session had expired and was ended; its shards are taken over");
             }
             LeaseEvent::ObserverLate { by } => {
                 tracing::warn!(
                     event = "lease.observer_late",
+                    cluster,
                     node,
                     ?by,
                     "this node was late itself, and judges nobody in this round"
@@ -156,6 +174,7 @@ impl Events {
             LeaseEvent::MassExpiry { expired, nodes } => {
                 tracing::warn!(
                     event = "lease.mass_expiry",
+                    cluster,
                     node,
                     expired,
                     nodes,
@@ -163,14 +182,15 @@ impl Events {
                 );
             }
             LeaseEvent::NodeUnreadable { node: peer, error } => {
-                tracing::error!(event = "lease.node_unreadable", node, %peer, error, "a node's record cannot be read");
+                tracing::error!(event = "lease.node_unreadable", cluster, node, %peer, error, "a node's record cannot be read");
             }
             LeaseEvent::NodeForeign { node: peer, why } => {
-                tracing::error!(event = "lease.node_foreign", node, %peer, why, "a node does not belong to this cluster");
+                tracing::error!(event = "lease.node_foreign", cluster, node, %peer, why, "a node does not belong to this cluster");
             }
             LeaseEvent::LeaseVanished { shard, why } => {
                 tracing::error!(
                     event = "lease.vanished",
+                    cluster,
                     node,
                     shard,
                     why,
@@ -180,6 +200,7 @@ impl Events {
             LeaseEvent::Stray { shard } => {
                 tracing::warn!(
                     event = "lease.stray",
+                    cluster,
                     node,
                     shard,
                     "a lease names this node, which does not hold it; a write came late"
@@ -189,6 +210,7 @@ impl Events {
                 let successor = successor.as_ref().map(ToString::to_string);
                 tracing::error!(
                     event = "lease.gave_up",
+                    cluster,
                     node,
                     shard,
                     successor,

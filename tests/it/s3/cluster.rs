@@ -1,9 +1,11 @@
 //! Three nodes over S3, each with its own way to the server, that are cut off from it; and the server goes away and comes back.
 
+use quarry::store::Store;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{STORE, Server};
+use crate::cluster::deeds::{rolling, stopped, vandalized};
 use crate::cluster::fleet::{
     Fleet, NAMES, SHARDS, SHARE, TAKEN_OVER_WITHIN, changed, configured, of,
 };
@@ -100,5 +102,11 @@ async fn outlives<W: Work>(guest: &str) {
     load.goes_on(ROUNDS).await;
     let after = fleet.settled().await;
     assert_eq!(changed(&before, &after), Vec::<u32>::new());
+
+    // What is done to processes on a folder.
+    stopped(&mut fleet, &load, random.random_range(0..3)).await;
+    let store = Store::open(STORE, &s3_options(server.port)).expect("a client");
+    vandalized(&fleet, &load, &store, random.random_range(0..3)).await;
+    rolling(&mut fleet, &load).await;
     fleet.end(load).await;
 }
