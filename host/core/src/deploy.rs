@@ -24,7 +24,7 @@ pub use revision::{
     Digest, MAX_GRANTS, MAX_LIMITS, MAX_MODULES, MAX_NOTE, MAX_OPTIONS, MAX_REVISION_BYTES,
     ModuleSpec, Revision,
 };
-pub use selection::{MAX_RANGES, Selection, ShardRange};
+pub use selection::{MAX_RANGES, NoSelection, Selection, ShardRange};
 
 #[cfg(test)]
 mod tests;
