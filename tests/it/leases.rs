@@ -30,6 +30,17 @@ async fn read(members: &[&Member], shard: u32) -> String {
     String::from_utf8(reply.expect("get").payload.to_vec()).expect("text")
 }
 
+/// How many shards a node that has just joined serves the moment it says that it is ready: its whole share, and not before.
+async fn served_when_ready(member: &Member) -> usize {
+    within(async {
+        while !member.cluster.ready() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    member.serves().len()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_join_and_leave_with_the_fewest_moves_and_nothing_is_lost() {
     for layout in LAYOUTS {
@@ -50,9 +61,11 @@ async fn nodes_join_and_leave_with_the_fewest_moves_and_nothing_is_lost() {
         }
         let one = settled(&[&a]).await;
         let b = start("b").await;
+        assert_eq!(served_when_ready(&b).await, 4, "{layout:?}");
         let two = settled(&[&a, &b]).await;
         assert_eq!(moved(&one, &two).len(), 4, "{layout:?}");
         let c = start("c").await;
+        assert_eq!(served_when_ready(&c).await, 2, "{layout:?}");
         let three = settled(&[&a, &b, &c]).await;
         assert_eq!(
             moved(&two, &three).len(),

@@ -365,6 +365,34 @@ mod tests {
         assert_eq!(keys(&idle), ["static.nodes"]);
     }
 
+    /// Whoever sets them wants a cluster, and forgot the strategy.
+    #[test]
+    fn what_only_a_cluster_has_is_refused_where_a_node_is_alone() {
+        type Change = fn(&mut Config);
+        let changes: [(&str, Change); 5] = [
+            ("lease.ttl", |config| config.lease.ttl *= 2),
+            ("lease.interval", |config| {
+                config.lease.interval = Some(Duration::from_secs(4));
+            }),
+            ("lease.layout", |config| {
+                config.lease.layout = crate::config::Layout::Shard;
+            }),
+            ("internal.listen", |config| {
+                config.internal.listen.set_port(9000);
+            }),
+            ("internal.advertise", |config| {
+                config.internal.advertise = Some("a:7071".into());
+            }),
+        ];
+        for (key, change) in changes {
+            let mut config = Config::default();
+            change(&mut config);
+            assert_eq!(keys(&config), [key]);
+            config.strategy = Strategy::Lease;
+            assert_eq!(keys(&config), [""; 0], "{key}");
+        }
+    }
+
     #[test]
     fn an_owner_has_time_to_renew_twice_and_to_stop() {
         let secs = |secs: f64| Some(Duration::from_secs_f64(secs));

@@ -666,6 +666,23 @@ async fn what_other_nodes_say_is_part_of_the_status() {
     rig.stop().await;
 }
 
+/// A table that is behind says that the shard is where it is to go: nobody would be given the order.
+#[tokio::test]
+async fn a_move_is_not_done_because_an_old_table_says_so() {
+    let rig = Rig::start(&["a", "b", "c"], |_| {}).await;
+    let a = rig.node("a");
+    // By the fixed list shard 1 is b's, and b confirms it.
+    a.move_shard(1, "b", LONG).await.expect("it is there");
+    rig.believe("a", |routes| {
+        let route = routes.shards[1].as_mut().expect("a route");
+        route.owner = "c".parse().expect("a name");
+    });
+    let brief = Duration::from_millis(500);
+    let error = a.move_shard(1, "c", brief).await.expect_err("b has it");
+    assert_eq!(error.kind, CallErrorKind::NotOwner, "{error}");
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn orders_name_what_is_valid() {
     let rig = Rig::start(&["a", "b"], |_| {}).await;
