@@ -68,8 +68,8 @@ struct State {
     order: u64,
     /// The newest seq that someone waits for.
     wanted: u64,
-    /// The flusher counts who waits, so each is told to it.
-    gathering: bool,
+    /// The flusher waits until so many wait; whoever comes before is not told to it.
+    gathering: Option<usize>,
     /// The flusher is calling waiters; whoever is durable already has to queue behind them.
     releasing: bool,
     view: Option<Arc<DbSnapshot>>,
@@ -95,7 +95,7 @@ impl Gate {
                 waiters: BTreeMap::new(),
                 order: 0,
                 wanted: 0,
-                gathering: false,
+                gathering: None,
                 releasing: false,
                 view,
                 ended: None,
@@ -165,7 +165,10 @@ impl Gate {
         let place = (seq, state.order);
         state.order += 1;
         state.waiters.insert(place, waiter);
-        let wake = seq > state.wanted || state.gathering;
+        let wake = match state.gathering {
+            Some(enough) => state.waiters.len() >= enough,
+            None => seq > state.wanted,
+        };
         state.wanted = state.wanted.max(seq);
         drop(state);
         if wake {

@@ -63,6 +63,7 @@ impl Flusher {
             options,
             storage: storage.clone(),
             last: None,
+            due: clock::now(),
             gather: Gather::default(),
             stalled: false,
             memtable: None,
@@ -89,6 +90,8 @@ struct Run {
     options: Options,
     storage: Handle,
     last: Option<Instant>,
+    /// Since when someone waits for the next flush.
+    due: Instant,
     gather: Gather,
     stalled: bool,
     replay: Arc<Mutex<ReplayBound>>,
@@ -123,6 +126,7 @@ impl Run {
                 return;
             }
             if self.gate.wanted() > self.gate.durable_seq() {
+                self.due = clock::now();
                 if self.stalled {
                     // The last flush brought nothing new: whoever waits, waits for a write that is not applied yet.
                     tokio::time::sleep(self.options.flush_after).await;
@@ -157,19 +161,15 @@ impl Run {
     /// Waits for those whom the last flush released, if they are likely to come. Most often the last of them ends the wait; the timer,
     /// which is not finer than a millisecond, seldom.
     async fn gather(&mut self) {
-        let before = self.gate.waiting();
-        let Some((enough, time)) = self.gather.wanted(before) else {
+        let Some((enough, time)) = self.gather.wanted(self.gate.waiting()) else {
             return;
         };
         let until = clock::now() + time;
-        self.gate.lock().gathering = true;
-        let mut waiting = self.gate.waiting();
-        while waiting < enough && clock::now() < until && !self.gate.is_over() {
+        self.gate.lock().gathering = Some(enough);
+        while self.gate.waiting() < enough && clock::now() < until && !self.gate.is_over() {
             _ = tokio::time::timeout_at(until.into(), self.gate.kick.notified()).await;
-            waiting = self.gate.waiting();
         }
-        self.gate.lock().gathering = false;
-        self.gather.waited(enough, before, waiting);
+        self.gate.lock().gathering = None;
     }
 
     /// Flushes what is applied by now. False when the database has ended.
@@ -208,7 +208,10 @@ impl Run {
                 took,
                 released,
                 waiting,
-            }) => self.gather.flushed(took, released, waiting),
+            }) => {
+                let since = clock::now().saturating_duration_since(self.due);
+                self.gather.flushed(since, took, released, waiting);
+            }
             Err(ended) => {
                 self.gate.end(ended);
                 return false;
