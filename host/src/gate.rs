@@ -57,6 +57,9 @@ pub struct Gate {
     /// Whether the flusher was told of writes since its last flush began.
     armed: AtomicBool,
     kick: Notify,
+    /// Whether a flush is on its way to the store, and no call is to begin.
+    setting_out: AtomicBool,
+    set_out: Notify,
     /// Cancelled when the gate ends.
     end: CancellationToken,
     deadline: Arc<Deadline>,
@@ -89,6 +92,8 @@ impl Gate {
             over: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             kick: Notify::new(),
+            setting_out: AtomicBool::new(false),
+            set_out: Notify::new(),
             end: CancellationToken::new(),
             deadline,
             state: Mutex::new(State {
@@ -140,6 +145,18 @@ impl Gate {
         fence(Ordering::SeqCst);
         if !self.armed.load(Ordering::Relaxed) && !self.armed.swap(true, Ordering::AcqRel) {
             self.kick.notify_one();
+        }
+    }
+
+    /// Returns at once but for the moment in which a flush is on its way to the store: SlateDB puts what is written then into a WAL object
+    /// of its own, and whoever waits for the flush waits for both. Bounded by the flusher. Safe to drop.
+    pub async fn set_out(&self) {
+        while self.setting_out.load(Ordering::Acquire) {
+            let mut set_out = std::pin::pin!(self.set_out.notified());
+            set_out.as_mut().enable();
+            if self.setting_out.load(Ordering::Acquire) {
+                set_out.await;
+            }
         }
     }
 

@@ -20,6 +20,10 @@ use super::gather::Gather;
 use super::{Ended, Gate};
 use crate::clock;
 use crate::db::maintenance::ReplayBound;
+use crate::store::kill_switch::KillSwitch;
+
+/// How long calls wait at most for a flush that is on its way to the store; it takes some 0.1 ms.
+const SET_OUT_MAX: Duration = Duration::from_millis(2);
 
 /// How a shard's writes are flushed.
 #[derive(Clone)]
@@ -49,6 +53,7 @@ impl Flusher {
         shard: u32,
         db: Db,
         gate: Arc<Gate>,
+        kill: KillSwitch,
         options: Options,
     ) -> Self {
         let stop = CancellationToken::new();
@@ -56,6 +61,7 @@ impl Flusher {
             shard,
             db,
             gate,
+            kill,
             replay: Arc::new(Mutex::new(ReplayBound::new(
                 options.memtable_flush_wal_objects,
                 0,
@@ -87,6 +93,7 @@ struct Run {
     shard: u32,
     db: Db,
     gate: Arc<Gate>,
+    kill: KillSwitch,
     options: Options,
     storage: Handle,
     last: Option<Instant>,
@@ -192,16 +199,34 @@ impl Run {
             view,
             self.options.took.clone(),
         ));
+        let kill = self.kill.clone();
+        let mut set_out = std::pin::pin!(kill.put_begins());
+        set_out.as_mut().enable();
         // The first poll hands the flush to the writer.
         let outcome = match futures::poll!(&mut flushing) {
             Poll::Ready(outcome) => outcome,
-            Poll::Pending => self.storage.spawn(flushing).await.unwrap_or_else(|error| {
-                Err(Ended::Failed(if error.is_panic() {
-                    "the flusher panicked".into()
-                } else {
-                    format!("the flush failed: {error}").into()
-                }))
-            }),
+            Poll::Pending => {
+                let mut flushing = self.storage.spawn(flushing);
+                let ended = {
+                    let _calls_wait = SettingOut::new(&self.gate);
+                    tokio::select! {
+                        biased;
+                        ended = &mut flushing => Some(ended),
+                        _ = tokio::time::timeout(SET_OUT_MAX, set_out) => None,
+                    }
+                };
+                let ended = match ended {
+                    Some(ended) => ended,
+                    None => flushing.await,
+                };
+                ended.unwrap_or_else(|error| {
+                    Err(Ended::Failed(if error.is_panic() {
+                        "the flusher panicked".into()
+                    } else {
+                        format!("the flush failed: {error}").into()
+                    }))
+                })
+            }
         };
         match outcome {
             Ok(Flushed {
@@ -266,6 +291,23 @@ async fn flush(
         released,
         waiting,
     })
+}
+
+/// While this lives, no call begins.
+struct SettingOut<'a>(&'a Gate);
+
+impl<'a> SettingOut<'a> {
+    fn new(gate: &'a Gate) -> Self {
+        gate.setting_out.store(true, Ordering::Release);
+        Self(gate)
+    }
+}
+
+impl Drop for SettingOut<'_> {
+    fn drop(&mut self) {
+        self.0.setting_out.store(false, Ordering::Release);
+        self.0.set_out.notify_waiters();
+    }
 }
 
 fn lock(replay: &Mutex<ReplayBound>) -> MutexGuard<'_, ReplayBound> {
