@@ -50,16 +50,17 @@ fn run(gather: &mut Gather, callers: Callers, flush: u64, flushes: u64) -> Seen 
             }
         };
         // Idle until somebody comes.
+        until(now, &mut waiting, &mut coming);
         while waiting.is_empty() {
+            now = coming.front().map_or(now + 10, |first| now.max(*first));
             until(now, &mut waiting, &mut coming);
-            now += u64::from(waiting.is_empty());
         }
         let due = now;
         if let Some((enough, time)) = gather.wanted(waiting.len()) {
             gathered += u64::from(flush_number >= last);
             let end = now + u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             while waiting.len() < enough && now < end {
-                now += 1;
+                now += 5;
                 until(now, &mut waiting, &mut coming);
             }
         }
@@ -147,14 +148,14 @@ fn finds_the_better_way() {
         (Callers::Random { every: 5000 }, 700),
         (Callers::Random { every: 1000 }, 20_000),
     ] {
-        let seen = run(&mut Gather::default(), callers, flush, 20_000).waited_us;
+        let seen = run(&mut Gather::default(), callers, flush, 10_000).waited_us;
         let fixed = |waits| Gather {
             waits,
             left: u32::MAX,
             ..Gather::default()
         };
-        let never = run(&mut fixed(false), callers, flush, 20_000).waited_us;
-        let always = run(&mut fixed(true), callers, flush, 20_000).waited_us;
+        let never = run(&mut fixed(false), callers, flush, 10_000).waited_us;
+        let always = run(&mut fixed(true), callers, flush, 10_000).waited_us;
         let best = never.min(always);
         assert!(
             seen * 100 <= best * 110,
