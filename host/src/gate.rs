@@ -57,6 +57,9 @@ pub struct Gate {
     /// Whether the flusher was told of writes since its last flush began.
     armed: AtomicBool,
     kick: Notify,
+    /// Whether a flush is on its way to the store, and no call is to begin.
+    setting_out: AtomicBool,
+    set_out: Notify,
     /// Cancelled when the gate ends.
     end: CancellationToken,
     deadline: Arc<Deadline>,
@@ -68,8 +71,8 @@ struct State {
     order: u64,
     /// The newest seq that someone waits for.
     wanted: u64,
-    /// The flusher counts who waits, so each is told to it.
-    gathering: bool,
+    /// The flusher waits until so many wait; whoever comes before is not told to it.
+    gathering: Option<usize>,
     /// The flusher is calling waiters; whoever is durable already has to queue behind them.
     releasing: bool,
     view: Option<Arc<DbSnapshot>>,
@@ -89,13 +92,15 @@ impl Gate {
             over: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             kick: Notify::new(),
+            setting_out: AtomicBool::new(false),
+            set_out: Notify::new(),
             end: CancellationToken::new(),
             deadline,
             state: Mutex::new(State {
                 waiters: BTreeMap::new(),
                 order: 0,
                 wanted: 0,
-                gathering: false,
+                gathering: None,
                 releasing: false,
                 view,
                 ended: None,
@@ -143,6 +148,18 @@ impl Gate {
         }
     }
 
+    /// Returns at once but for the moment in which a flush is on its way to the store: SlateDB puts what is written then into a WAL object
+    /// of its own, and whoever waits for the flush waits for both. Bounded by the flusher. Safe to drop.
+    pub async fn set_out(&self) {
+        while self.setting_out.load(Ordering::Acquire) {
+            let mut set_out = std::pin::pin!(self.set_out.notified());
+            set_out.as_mut().enable();
+            if self.setting_out.load(Ordering::Acquire) {
+                set_out.await;
+            }
+        }
+    }
+
     /// Runs `waiter` once every write up to `seq` is durable, at once where it is. Waiters run in the order of `seq`, and
     /// in the order of asking among equals. When the shard ends or the deadline passes first, `waiter` gets the reason.
     pub fn when_durable(&self, seq: u64, waiter: Waiter) {
@@ -165,7 +182,10 @@ impl Gate {
         let place = (seq, state.order);
         state.order += 1;
         state.waiters.insert(place, waiter);
-        let wake = seq > state.wanted || state.gathering;
+        let wake = match state.gathering {
+            Some(enough) => state.waiters.len() >= enough,
+            None => seq > state.wanted,
+        };
         state.wanted = state.wanted.max(seq);
         drop(state);
         if wake {

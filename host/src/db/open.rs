@@ -318,6 +318,7 @@ impl Databases {
             shard,
             raw.clone(),
             gate.clone(),
+            kill.clone(),
             self.flush.clone(),
         );
         let (tell_manifest, manifest) = watch::channel(raw.manifest().id());

@@ -20,6 +20,10 @@ use super::gather::Gather;
 use super::{Ended, Gate};
 use crate::clock;
 use crate::db::maintenance::ReplayBound;
+use crate::store::kill_switch::KillSwitch;
+
+/// How long calls wait at most for a flush that is on its way to the store; it takes some 0.1 ms.
+const SET_OUT_MAX: Duration = Duration::from_millis(2);
 
 /// How a shard's writes are flushed.
 #[derive(Clone)]
@@ -49,6 +53,7 @@ impl Flusher {
         shard: u32,
         db: Db,
         gate: Arc<Gate>,
+        kill: KillSwitch,
         options: Options,
     ) -> Self {
         let stop = CancellationToken::new();
@@ -56,6 +61,7 @@ impl Flusher {
             shard,
             db,
             gate,
+            kill,
             replay: Arc::new(Mutex::new(ReplayBound::new(
                 options.memtable_flush_wal_objects,
                 0,
@@ -63,6 +69,7 @@ impl Flusher {
             options,
             storage: storage.clone(),
             last: None,
+            due: clock::now(),
             gather: Gather::default(),
             stalled: false,
             memtable: None,
@@ -86,9 +93,12 @@ struct Run {
     shard: u32,
     db: Db,
     gate: Arc<Gate>,
+    kill: KillSwitch,
     options: Options,
     storage: Handle,
     last: Option<Instant>,
+    /// Since when someone waits for the next flush.
+    due: Instant,
     gather: Gather,
     stalled: bool,
     replay: Arc<Mutex<ReplayBound>>,
@@ -123,6 +133,7 @@ impl Run {
                 return;
             }
             if self.gate.wanted() > self.gate.durable_seq() {
+                self.due = clock::now();
                 if self.stalled {
                     // The last flush brought nothing new: whoever waits, waits for a write that is not applied yet.
                     tokio::time::sleep(self.options.flush_after).await;
@@ -157,19 +168,15 @@ impl Run {
     /// Waits for those whom the last flush released, if they are likely to come. Most often the last of them ends the wait; the timer,
     /// which is not finer than a millisecond, seldom.
     async fn gather(&mut self) {
-        let before = self.gate.waiting();
-        let Some((enough, time)) = self.gather.wanted(before) else {
+        let Some((enough, time)) = self.gather.wanted(self.gate.waiting()) else {
             return;
         };
         let until = clock::now() + time;
-        self.gate.lock().gathering = true;
-        let mut waiting = self.gate.waiting();
-        while waiting < enough && clock::now() < until && !self.gate.is_over() {
+        self.gate.lock().gathering = Some(enough);
+        while self.gate.waiting() < enough && clock::now() < until && !self.gate.is_over() {
             _ = tokio::time::timeout_at(until.into(), self.gate.kick.notified()).await;
-            waiting = self.gate.waiting();
         }
-        self.gate.lock().gathering = false;
-        self.gather.waited(enough, before, waiting);
+        self.gate.lock().gathering = None;
     }
 
     /// Flushes what is applied by now. False when the database has ended.
@@ -192,23 +199,44 @@ impl Run {
             view,
             self.options.took.clone(),
         ));
+        let kill = self.kill.clone();
+        let mut set_out = std::pin::pin!(kill.put_begins());
+        set_out.as_mut().enable();
         // The first poll hands the flush to the writer.
         let outcome = match futures::poll!(&mut flushing) {
             Poll::Ready(outcome) => outcome,
-            Poll::Pending => self.storage.spawn(flushing).await.unwrap_or_else(|error| {
-                Err(Ended::Failed(if error.is_panic() {
-                    "the flusher panicked".into()
-                } else {
-                    format!("the flush failed: {error}").into()
-                }))
-            }),
+            Poll::Pending => {
+                let mut flushing = self.storage.spawn(flushing);
+                let ended = {
+                    let _calls_wait = SettingOut::new(&self.gate);
+                    tokio::select! {
+                        biased;
+                        ended = &mut flushing => Some(ended),
+                        _ = tokio::time::timeout(SET_OUT_MAX, set_out) => None,
+                    }
+                };
+                let ended = match ended {
+                    Some(ended) => ended,
+                    None => flushing.await,
+                };
+                ended.unwrap_or_else(|error| {
+                    Err(Ended::Failed(if error.is_panic() {
+                        "the flusher panicked".into()
+                    } else {
+                        format!("the flush failed: {error}").into()
+                    }))
+                })
+            }
         };
         match outcome {
             Ok(Flushed {
                 took,
                 released,
                 waiting,
-            }) => self.gather.flushed(took, released, waiting),
+            }) => {
+                let since = clock::now().saturating_duration_since(self.due);
+                self.gather.flushed(since, took, released, waiting);
+            }
             Err(ended) => {
                 self.gate.end(ended);
                 return false;
@@ -263,6 +291,23 @@ async fn flush(
         released,
         waiting,
     })
+}
+
+/// While this lives, no call begins.
+struct SettingOut<'a>(&'a Gate);
+
+impl<'a> SettingOut<'a> {
+    fn new(gate: &'a Gate) -> Self {
+        gate.setting_out.store(true, Ordering::Release);
+        Self(gate)
+    }
+}
+
+impl Drop for SettingOut<'_> {
+    fn drop(&mut self) {
+        self.0.setting_out.store(false, Ordering::Release);
+        self.0.set_out.notify_waiters();
+    }
 }
 
 fn lock(replay: &Mutex<ReplayBound>) -> MutexGuard<'_, ReplayBound> {

@@ -84,7 +84,10 @@ impl Shard {
                 Event::Control(control) => self.control(control).await,
                 Event::Made(made) => self.end_swap(made).await,
                 Event::Tags(tags) => self.durable(tags).await,
-                Event::Call(call) => self.call(call).await,
+                Event::Call(call) => {
+                    self.gate.set_out().await;
+                    self.call(call).await;
+                }
                 Event::Restart => self.start().await,
                 Event::Room => {}
             }

@@ -33,6 +33,7 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
     Result,
 };
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 mod lock;
 mod staged;
@@ -454,13 +455,17 @@ fn sync_folder(folder: &FsPath) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Disk work belongs on threads that may block; outside a runtime the caller's own thread is one.
+/// Disk work belongs on threads that may block: the caller's own where its runtime has others that go on meanwhile, which saves two
+/// changes of threads; outside a runtime the caller's own, too.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => runtime.spawn_blocking(work).await?,
-        Err(_) => work(),
+    let Ok(runtime) = Handle::try_current() else {
+        return work();
+    };
+    match runtime.runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => runtime.spawn_blocking(work).await?,
     }
 }
 

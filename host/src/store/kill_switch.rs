@@ -21,6 +21,8 @@ use object_store::{
     UploadPart,
 };
 use slatedb_common::retry::{NonRetryable, should_retry};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio_util::sync::CancellationToken;
 
 /// The store was switched off. It is the source of every error after [`KillSwitch::kill`].
@@ -125,6 +127,12 @@ impl KillSwitch {
         self.state.failure.load_full()
     }
 
+    /// Ends when the next put begins, counted from this call on.
+    #[must_use]
+    pub fn put_begins(&self) -> Notified<'_> {
+        self.state.put_begins.notified()
+    }
+
     /// The number of requests so far.
     #[must_use]
     pub fn requests(&self) -> Requests {
@@ -176,6 +184,7 @@ impl ObjectStore for KillSwitch {
                 extensions: Default::default(),
             });
         }
+        self.state.put_begins.notify_waiters();
         let put = self.inner.put_opts(location, payload, options);
         let outcome = self.state.run(|counts| &counts.put, put).await;
         self.state.wrote(&outcome);
@@ -287,6 +296,7 @@ impl ObjectStore for KillSwitch {
 struct State {
     token: CancellationToken,
     sealed: AtomicBool,
+    put_begins: Notify,
     reason: OnceLock<String>,
     counts: Counts,
     /// Why the last write failed.

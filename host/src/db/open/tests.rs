@@ -1,5 +1,6 @@
 //! Openings that are interrupted, fail on the way, or hang as they close.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use object_store::memory::InMemory;
@@ -169,4 +170,45 @@ async fn a_close_ends_in_time_though_the_store_hangs() {
         assert_eq!(waiting, Err(Ended::Stopped), "{fault:?}");
         fixture.all_ended().await;
     }
+}
+
+/// Counts flushes.
+#[derive(Default)]
+struct Flushes(AtomicU64);
+
+impl metrics::HistogramFn for Flushes {
+    fn record(&self, _: f64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_is_one_object_however_busy_the_shard() {
+    let flushes = Arc::new(Flushes::default());
+    let fixture = Fixture::new(metrics::Histogram::from_arc(flushes.clone()));
+    let opening = fixture.open().await.expect("opens");
+    let latency = Fault::Latency(Duration::from_millis(1));
+    fixture.faults.add(Rule::new(latency).on(Op::Put));
+    let before = opening.kill_switch().requests().put;
+    let (db, gate) = (&opening.db, opening.db.gate());
+    // Calls come one at a time to a shard; here as many at once as there may be.
+    let writers = (0..8).map(|_| async {
+        while flushes.0.load(Ordering::Relaxed) < 200 {
+            soon(gate.set_out()).await;
+            let seq = db.put("a".into(), "b".into()).await.expect("put");
+            gate.when_durable(seq, Box::new(|durable| assert_eq!(durable, Ok(()))));
+        }
+    });
+    futures::future::join_all(writers).await;
+    let newest = db.visible_seq();
+    soon(gate.durable(newest)).await.expect("durable");
+    let flushes = flushes.0.load(Ordering::Relaxed);
+    let objects = opening.kill_switch().requests().put - before;
+    // A flush that the machine holds up for longer than calls are held may still be two.
+    assert!(
+        objects <= flushes + flushes / 16,
+        "{objects} objects in {flushes} flushes"
+    );
+    soon(opening.close()).await.expect("closes");
+    fixture.all_ended().await;
 }
