@@ -12,6 +12,8 @@ pub struct Tooth {
     pub climate: Climate,
     /// The oracles that may notice first.
     pub oracles: &'static [&'static str],
+    /// The first seed.
+    pub from: u64,
     /// Seeds within which one of them must.
     pub seeds: u64,
 }
@@ -129,7 +131,24 @@ pub const TEETH: &[Tooth] = &[
         300,
     ),
     tooth(Mutation::NotSticky, Climate::Usual, &["E2"], 60),
+    // Rare: only a few seeds notice.
+    tooth(Mutation::PauseAfterHang, Climate::Pauses, &["L1"], 1).from(3385),
+    tooth(Mutation::ForgetClaims, Climate::Restarts, &["E2"], 60).from(340),
 ];
+
+/// Seeds that broke a promise once.
+pub const FOUND: &[(u64, Climate)] = &[
+    (3385, Climate::Pauses),
+    (3561, Climate::LateWrites),
+    (3112, Climate::Restarts),
+];
+
+impl Tooth {
+    /// The same from another seed on.
+    const fn from(self, from: u64) -> Self {
+        Self { from, ..self }
+    }
+}
 
 const fn tooth(
     mutation: Mutation,
@@ -141,6 +160,7 @@ const fn tooth(
         mutation,
         climate,
         oracles,
+        from: 0,
         seeds,
     }
 }

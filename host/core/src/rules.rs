@@ -131,6 +131,10 @@ mutations! {
     HideVanished,
     /// A node that waits for a session of its name to end takes the name as soon as the record is missing.
     SetupOverMissing,
+    /// A heartbeat that hung is followed by a pause, however little time is left.
+    PauseAfterHang,
+    /// A plan leaves out of account what this node is claiming.
+    ForgetClaims,
     /// The plan deals all shards out afresh, whoever has them.
     NotSticky,
 }

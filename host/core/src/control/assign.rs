@@ -216,7 +216,7 @@ impl Control {
         let flight = id.and_then(|id| self.flights.get(id));
         flight.is_some_and(|flight| {
             matches!(flight.what, What::Claim(_)) && flight.session == self.session
-        })
+        }) && !self.broken(Mutation::ForgetClaims)
     }
 
     /// The node that a free lease is left to, for one interval.
