@@ -60,6 +60,7 @@ impl World {
             self.probe(probe);
             self.stand_still(4);
         }
+        self.run_rollouts();
     }
 
     pub(super) fn finish(mut self) -> Outcome {
