@@ -141,6 +141,7 @@ pub const FOUND: &[(u64, Climate)] = &[
     (3385, Climate::Pauses),
     (3561, Climate::LateWrites),
     (3112, Climate::Restarts),
+    (32867, Climate::Restarts),
 ];
 
 impl Tooth {

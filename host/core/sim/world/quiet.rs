@@ -161,7 +161,7 @@ impl World {
     }
 
     /// The members that take shards, and how many each has.
-    fn loads(&self) -> BTreeMap<ProcessId, u64> {
+    pub(super) fn loads(&self) -> BTreeMap<ProcessId, u64> {
         self.members()
             .values()
             .map(|id| &self.processes[*id])

@@ -107,7 +107,9 @@ pub fn advance(record: &RolloutRecord, seen: &Seen, waited: Duration) -> Option<
                     *revision != active.target
                 }
             };
-            let all = !seen.shards.is_empty() && seen.shards.iter().all(there);
+            // A node that does not answer may have shards that nobody else knows of yet.
+            let heard = seen.nodes.values().all(|check| *check != Check::Silent);
+            let all = heard && !seen.shards.is_empty() && seen.shards.iter().all(there);
             all.then(|| end(record, Outcome::RolledBack, &active.why))
         }
     }

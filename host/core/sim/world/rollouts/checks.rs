@@ -299,8 +299,8 @@ impl World {
             self.command_rollout(order);
             self.advance(self.queue.now() + SECOND);
         }
-        let held = self.rollout_phase();
-        self.settle_rollouts_with_operator(bound, held);
+        self.promote_what_is_held(bound);
+        self.settle_rollouts(bound, "after all faults had ended");
         let Some(record) = self.standing_record() else {
             return;
         };
@@ -309,7 +309,9 @@ impl World {
         self.deploy(target, Plan::Waves(50));
         self.advance(self.queue.now() + self.setup.deploys.compile / 2);
         let first = self.members().into_values().next();
-        let dies = self.members().len() > 1 && self.rollouts.rng.chance(0.5);
+        // Somebody has to stay who takes shards.
+        let stays = self.loads().into_keys().any(|taker| Some(taker) != first);
+        let dies = stays && self.rollouts.rng.chance(0.5);
         if let Some(first) = first.filter(|_| dies) {
             self.kill(first, Life::Killed);
         }
@@ -337,22 +339,17 @@ impl World {
         }
     }
 
-    /// A canary that was reached only now has its operator, too.
-    fn settle_rollouts_with_operator(&mut self, bound: Time, phase: Option<Phase>) {
-        let promote = matches!(phase, Some(Phase::Checking | Phase::Rolling));
-        let begun = self.queue.now();
-        while promote && self.violation.is_none() && self.queue.now() < begun + bound {
-            self.advance(self.queue.now() + SECOND);
+    /// A canary that is there only now has its operator, too.
+    fn promote_what_is_held(&mut self, bound: Time) {
+        let end = self.queue.now() + bound;
+        while self.violation.is_none() && self.queue.now() < end {
             match self.rollout_phase() {
-                Some(Phase::Held) => {
-                    self.command_rollout(Command::Promote);
-                    break;
-                }
+                Some(Phase::Held) => self.command_rollout(Command::Promote),
                 Some(_) => {}
-                None => break,
+                None => return,
             }
+            self.advance(self.queue.now() + 2 * SECOND);
         }
-        self.settle_rollouts(bound, "after all faults had ended");
     }
 }
 

@@ -302,3 +302,24 @@ fn a_plan_counts_what_is_being_claimed() {
     assert_eq!(more.filter(|shard| *shard != theirs[2]).count(), 1);
     assert_eq!(control.share, 5);
 }
+
+/// The layout tells of a change once: what a read was to find out is found out by another one, if it fails.
+#[test]
+fn a_lease_whose_reading_failed_is_read_again() {
+    for renewal in BOTH {
+        let mut cluster = settled(&["a", "b"], 4, renewal);
+        let shard = *cluster.node("a").serving.keys().next().unwrap();
+        let now = cluster.now;
+        let control = &mut cluster.node("b").control;
+        control.reread.insert(shard);
+        control.read_again(now);
+        assert!(control.reread.is_empty(), "{renewal:?}");
+        let asked = control.events;
+        control.busy.clear();
+        control.one_read(shard, Err("no answer".into()), asked, now);
+        control.read_again(now);
+        assert!(control.reread.contains(&shard), "not at once: {renewal:?}");
+        control.read_again(now + secs(1));
+        assert!(control.reread.is_empty(), "{renewal:?}");
+    }
+}
