@@ -43,6 +43,15 @@ fn no_seed_breaks_a_promise() {
         total.self_fenced > SEEDS / 10 && total.tombstones > SEEDS / 4,
         "{total:?}"
     );
+    let rollouts = (total.rollouts, total.adopted, total.rolled_back);
+    assert!(
+        total.rollouts > SEEDS && total.orders > 2 * total.rollouts,
+        "{total:?}"
+    );
+    assert!(
+        total.adopted > SEEDS / 2 && total.rolled_back > SEEDS / 8,
+        "{rollouts:?}"
+    );
     // Losing a claim to somebody else is rare, and moves are as few as they can be.
     assert!(total.claims_lost * 2 < total.claims, "{total:?}");
     assert!(total.moves <= total.moves_least, "{total:?}");

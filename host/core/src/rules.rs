@@ -149,7 +149,7 @@ mutations! {
     BelieveStale,
     /// Whoever carries a rollout on takes a node that is not done with checking for one that is.
     RollUnchecked,
-    /// Whoever carries a rollout on takes shards of nodes that do not answer for gone.
+    /// Whoever carries a rollout on takes nodes that do not answer for gone.
     SilentIsGone,
     /// A step of a rollout has no end.
     NeverLate,

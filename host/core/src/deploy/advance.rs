@@ -102,10 +102,9 @@ pub fn advance(record: &RolloutRecord, seen: &Seen, waited: Duration) -> Option<
         Phase::Back => {
             let there = |shard: &ShardSeen| match shard {
                 ShardSeen::Unowned => true,
-                ShardSeen::Silent => false,
-                ShardSeen::Runs(revision) | ShardSeen::Failed { revision, .. } => {
-                    *revision != active.target
-                }
+                // One that failed to go back goes on with what it runs.
+                ShardSeen::Silent | ShardSeen::Failed { .. } => false,
+                ShardSeen::Runs(revision) => *revision != active.target,
             };
             // A node that does not answer may have shards that nobody else knows of yet.
             let heard = seen.nodes.values().all(|check| *check != Check::Silent);

@@ -453,6 +453,11 @@ fn it_has_gone_back_once_no_shard_runs_it() {
     for state in [
         ShardSeen::Runs(2),
         ShardSeen::Silent,
+        // It runs the target, and did not take the older one.
+        ShardSeen::Failed {
+            revision: 1,
+            why: String::new(),
+        },
         ShardSeen::Failed {
             revision: 2,
             why: String::new(),

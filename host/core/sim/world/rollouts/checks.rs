@@ -80,7 +80,7 @@ impl World {
                 Outcome::RolledBack => self.figures.rolled_back += 1,
             }
             if let Some(rests) = &write.rests {
-                self.check_ended(active, last.outcome, rests);
+                self.check_ended(active, last.outcome, before.counter, rests);
             }
         }
         let checked = |record: &RolloutRecord| {
@@ -118,13 +118,15 @@ impl World {
     }
 
     /// A rollout ended. What begins while somebody looks, or where nobody knew of it, is set right later.
-    fn check_ended(&mut self, active: &Active, outcome: Outcome, rests: &Rests) {
+    fn check_ended(&mut self, active: &Active, outcome: Outcome, version: u64, rests: &Rests) {
         let now = self.queue.now();
         for process in 0..self.processes.len() {
             let node = &self.processes[process];
             if !rests.asked.contains(&process) || !node.running() {
                 continue;
             }
+            // Who has not heard that the rollout goes back goes on with it.
+            let unheard = active.phase == Phase::Back && node.adopter.counter() < version;
             let wrong = node.sites.iter().find_map(|(shard, site)| {
                 let serves = site.takes() && node.gate(*shard, now);
                 let old = |runs: &&super::adopter::Runs| {
@@ -135,7 +137,11 @@ impl World {
                 let target = |runs: &super::adopter::Runs| runs.revision == active.target;
                 let wrong = match outcome {
                     Outcome::Adopted => runs.is_some_and(|runs| !target(runs)),
-                    Outcome::RolledBack => runs.is_some_and(target) || swaps.is_some_and(target),
+                    Outcome::RolledBack => {
+                        runs.is_some_and(target)
+                            || swaps.is_some_and(target)
+                            || (unheard && runs.is_some())
+                    }
                 };
                 (serves && wrong).then_some((*shard, runs.copied(), swaps.copied()))
             });

@@ -278,7 +278,10 @@ impl World {
         let current = |said: &Said| {
             said.counter >= record.counter || self.rules.broken(Mutation::BelieveStale)
         };
-        let nodes = round.asked.keys().map(|name| {
+        let gone = self.rules.broken(Mutation::SilentIsGone);
+        let asked = round.asked.keys();
+        let counted = asked.filter(|name| !gone || round.said.contains_key(*name));
+        let nodes = counted.map(|name| {
             let check = match round.said.get(name) {
                 Some(said) if current(said) => match &said.check {
                     Check::Busy if self.rules.broken(Mutation::RollUnchecked) => Check::Fine,
@@ -300,7 +303,7 @@ impl World {
                         .get(&route.owner)
                         .is_none_or(|said| !current(said))
             });
-            let silent = silent && !self.rules.broken(Mutation::SilentIsGone);
+            let silent = silent && !gone;
             let unknown = if silent {
                 ShardSeen::Silent
             } else {
