@@ -117,8 +117,9 @@ pub const TEETH: &[Tooth] = &[
         Mutation::RepairLate,
         Climate::LostRecords,
         &["S4", "S5", "S13"],
-        600,
-    ),
+        400,
+    )
+    .from(900),
     tooth(Mutation::IgnoreStray, Climate::LateWrites, &["L2"], 60),
     tooth(Mutation::CapIsHard, Climate::Restarts, &["L1", "L2"], 150),
     tooth(Mutation::SlowRetry, Climate::Usual, &["L1"], 60),
