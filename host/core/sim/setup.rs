@@ -2,8 +2,10 @@
 //! fails, so that nothing has to be guessed from the seed.
 
 mod climate;
+mod deploys;
 
 pub use climate::Climate;
+pub use deploys::Deploys;
 
 use super::queue::{MICRO, MILLI, SECOND, Time};
 use super::rng::Rng;
@@ -207,6 +209,7 @@ pub struct Setup {
     pub faults: StoreFaults,
     pub chaos: Chaos,
     pub databases: Databases,
+    pub deploys: Deploys,
     /// How many objects that are nobody's lie in the bucket from the beginning.
     pub strangers: u32,
     /// The mean time between two calls of the whole cluster.
@@ -288,6 +291,7 @@ impl Setup {
             poll: *rng.pick(&[1, 5, 10]) * SECOND,
         };
         let (faults, chaos) = hostility(&mut rng, ttl);
+        let shards = u32::try_from(shards).unwrap_or(1);
         let probes = (0..2).map(|_| *rng.pick(&Probe::ALL)).collect();
         Self {
             seed,
@@ -298,7 +302,7 @@ impl Setup {
                 Tags::Unique
             },
             nodes,
-            shards: u32::try_from(shards).unwrap_or(1),
+            shards,
             ttl,
             interval,
             margin,
@@ -309,6 +313,7 @@ impl Setup {
             faults,
             chaos,
             databases,
+            deploys: Deploys::new(seed, shards, ttl),
             strangers: 0,
             call_gap: rng.range(100 * MILLI, 800 * MILLI),
             fault_phase: rng.range(8, 21) * ttl,

@@ -12,6 +12,8 @@ pub struct Tooth {
     pub climate: Climate,
     /// The oracles that may notice first.
     pub oracles: &'static [&'static str],
+    /// The first seed.
+    pub from: u64,
     /// Seeds within which one of them must.
     pub seeds: u64,
 }
@@ -115,8 +117,9 @@ pub const TEETH: &[Tooth] = &[
         Mutation::RepairLate,
         Climate::LostRecords,
         &["S4", "S5", "S13"],
-        600,
-    ),
+        400,
+    )
+    .from(900),
     tooth(Mutation::IgnoreStray, Climate::LateWrites, &["L2"], 60),
     tooth(Mutation::CapIsHard, Climate::Restarts, &["L1", "L2"], 150),
     tooth(Mutation::SlowRetry, Climate::Usual, &["L1"], 60),
@@ -129,7 +132,35 @@ pub const TEETH: &[Tooth] = &[
         300,
     ),
     tooth(Mutation::NotSticky, Climate::Usual, &["E2"], 60),
+    tooth(Mutation::RolloutWithoutCas, Climate::Usual, &["R1"], 30),
+    tooth(Mutation::OldRecordWins, Climate::Usual, &["R2"], 30),
+    tooth(Mutation::AdoptUnasked, Climate::Usual, &["R2"], 30),
+    tooth(Mutation::NeverGoBack, Climate::Usual, &["R2"], 60),
+    tooth(Mutation::HideSwap, Climate::Usual, &["R3"], 300),
+    tooth(Mutation::BelieveStale, Climate::LateWrites, &["R3"], 100),
+    tooth(Mutation::RollUnchecked, Climate::Usual, &["R3"], 30),
+    tooth(Mutation::SilentIsGone, Climate::Pauses, &["R3"], 60),
+    tooth(Mutation::NeverLate, Climate::Usual, &["R4"], 30),
+    tooth(Mutation::OrderIsWon, Climate::Usual, &["R5"], 30),
+    // Rare: only a few seeds notice.
+    tooth(Mutation::PauseAfterHang, Climate::Pauses, &["L1"], 1).from(3385),
+    tooth(Mutation::ForgetClaims, Climate::Restarts, &["E2"], 60).from(340),
 ];
+
+/// Seeds that broke a promise once.
+pub const FOUND: &[(u64, Climate)] = &[
+    (3385, Climate::Pauses),
+    (3561, Climate::LateWrites),
+    (3112, Climate::Restarts),
+    (32867, Climate::Restarts),
+];
+
+impl Tooth {
+    /// The same from another seed on.
+    const fn from(self, from: u64) -> Self {
+        Self { from, ..self }
+    }
+}
 
 const fn tooth(
     mutation: Mutation,
@@ -141,6 +172,7 @@ const fn tooth(
         mutation,
         climate,
         oracles,
+        from: 0,
         seeds,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quarry_core::rules::Mutation;
 use simulator::setup::Climate;
-use simulator::teeth::{TEETH, Tooth};
+use simulator::teeth::{FOUND, TEETH, Tooth};
 use simulator::world::Figures;
 
 /// Seeds that every check of the project runs. A night's worth is the example's business.
@@ -42,6 +42,15 @@ fn no_seed_breaks_a_promise() {
     assert!(
         total.self_fenced > SEEDS / 10 && total.tombstones > SEEDS / 4,
         "{total:?}"
+    );
+    let rollouts = (total.rollouts, total.adopted, total.rolled_back);
+    assert!(
+        total.rollouts > SEEDS && total.orders > 2 * total.rollouts,
+        "{total:?}"
+    );
+    assert!(
+        total.adopted > SEEDS / 2 && total.rolled_back > SEEDS / 8,
+        "{rollouts:?}"
     );
     // Losing a claim to somebody else is rare, and moves are as few as they can be.
     assert!(total.claims_lost * 2 < total.claims, "{total:?}");
@@ -76,10 +85,20 @@ fn every_broken_rule_is_noticed() {
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
+/// What was found beyond the seeds of every check stays mended.
+#[test]
+fn no_seed_breaks_a_promise_again() {
+    for (seed, climate) in FOUND {
+        let outcome = simulator::run(*seed, *climate, None, false);
+        let broken = outcome.violation.is_some();
+        assert!(!broken, "{}", outcome.describe(*climate, None));
+    }
+}
+
 /// Runs seeds until an oracle notices; it has to be one of those that are expected.
 fn bitten(tooth: &Tooth) -> Result<String, String> {
     let name = format!("{:?}", tooth.mutation);
-    for seed in 0..tooth.seeds {
+    for seed in tooth.from..tooth.from + tooth.seeds {
         let outcome = simulator::run(seed, tooth.climate, Some(tooth.mutation), false);
         let Some(violation) = &outcome.violation else {
             continue;
@@ -93,7 +112,10 @@ fn bitten(tooth: &Tooth) -> Result<String, String> {
         }
         return Err(format!("{words}; {:?} should have noticed", tooth.oracles));
     }
-    Err(format!("{name} survived {} seeds", tooth.seeds))
+    Err(format!(
+        "{name} survived {} seeds from {}",
+        tooth.seeds, tooth.from
+    ))
 }
 
 /// Does something for each of the numbers below `count`, on all processors.

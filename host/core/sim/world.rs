@@ -9,6 +9,7 @@ mod loops;
 mod process;
 mod quiet;
 mod report;
+mod rollouts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use loops::Request;
 use process::{Life, Process, ProcessId};
 use quiet::Quiet;
 pub use report::{Figures, Outcome, Violation};
+use rollouts::{Adopter, Rollouts};
 
 /// More events than this at one moment mean that somebody wakes itself without end.
 const STORM: u32 = 50_000;
@@ -60,6 +62,7 @@ pub struct World {
     next_handle: u64,
     calls: Calls,
     facts: Facts,
+    rollouts: Rollouts,
     figures: Figures,
     violation: Option<Violation>,
     /// Whether the store misbehaves and things break.
@@ -85,6 +88,7 @@ impl World {
             next_handle: 0,
             calls: Calls::new(seed, shards),
             facts: Facts::new(shards),
+            rollouts: Rollouts::new(seed),
             figures: Figures::default(),
             violation: None,
             hostile: true,
@@ -122,6 +126,7 @@ impl World {
         self.queue.after(SECOND, Event::NextCall);
         let gap = self.chance.exponential(self.setup.chaos.gap);
         self.queue.after(self.setup.ttl + gap, Event::Strike);
+        self.begin_orders();
         self.advance(self.setup.fault_phase);
         self.run_quiet();
         self.finish()
@@ -183,7 +188,11 @@ impl World {
             Event::Strike => self.strike(),
             Event::Heal(what, process) => self.heal(what, process),
             Event::Look => self.look(),
-            Event::Start(process) => self.wake_control(process),
+            Event::Start(process) => {
+                self.wake_control(process);
+                self.begin_rollouts(process);
+            }
+            Event::Rollout(process, work) => self.rollout(process, work),
         }
     }
 
@@ -247,6 +256,7 @@ impl World {
             routes: RouteTable::default(),
             sites: BTreeMap::new(),
             parked: Vec::new(),
+            adopter: Adopter::default(),
             control_wake: None,
             runner_wake: None,
             to_runner: 0,

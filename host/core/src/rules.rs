@@ -131,6 +131,30 @@ mutations! {
     HideVanished,
     /// A node that waits for a session of its name to end takes the name as soon as the record is missing.
     SetupOverMissing,
+    /// A heartbeat that hung is followed by a pause, however little time is left.
+    PauseAfterHang,
+    /// A plan leaves out of account what this node is claiming.
+    ForgetClaims,
+    /// The record of rollouts is written whatever it has become since it was read.
+    RolloutWithoutCas,
+    /// A node follows an older version of the record when a read shows one.
+    OldRecordWins,
+    /// A node has all its shards run what is being rolled out, whichever were chosen and before the others said that they can.
+    AdoptUnasked,
+    /// A node goes on with what is being rolled back.
+    NeverGoBack,
+    /// A shard that is being swapped is said to run what it ran before.
+    HideSwap,
+    /// Whoever carries a rollout on believes nodes that do not follow the version it looks at.
+    BelieveStale,
+    /// Whoever carries a rollout on takes a node that is not done with checking for one that is.
+    RollUnchecked,
+    /// Whoever carries a rollout on takes nodes that do not answer for gone.
+    SilentIsGone,
+    /// A step of a rollout has no end.
+    NeverLate,
+    /// Whoever orders a rollout takes a write of unknown outcome as won.
+    OrderIsWon,
     /// The plan deals all shards out afresh, whoever has them.
     NotSticky,
 }

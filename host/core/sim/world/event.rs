@@ -8,6 +8,7 @@ use quarry_core::runner::{RunnerCommand, RunnerReport};
 use super::super::queue::Time;
 use super::super::setup::Misfortune;
 use super::process::{Item, ProcessId};
+use super::rollouts::Work;
 
 /// An event.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub enum Event {
     /// The oracles of the quiet phase look around.
     Look,
     Start(ProcessId),
+    /// Something of a rollout, in a process or outside of all.
+    Rollout(Option<ProcessId>, Work),
 }
 
 /// Why a call is looked at again.
@@ -131,7 +134,8 @@ impl Event {
             | Self::RouteMiss(process, _)
             | Self::Answer(process, _)
             | Self::Timeout(process, _)
-            | Self::OpTimeout(process, _) => Some((*process, Thread::Loop)),
+            | Self::OpTimeout(process, _)
+            | Self::Rollout(Some(process), _) => Some((*process, Thread::Loop)),
             Self::WakeRunner(process) | Self::ToRunner(process, _) => {
                 Some((*process, Thread::Runner))
             }
@@ -150,7 +154,8 @@ impl Event {
             | Self::Strike
             | Self::Heal(..)
             | Self::Look
-            | Self::Start(_) => None,
+            | Self::Start(_)
+            | Self::Rollout(None, _) => None,
         }
     }
 }

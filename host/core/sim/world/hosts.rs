@@ -98,6 +98,7 @@ impl World {
                     site.deadline = deadline;
                 }
                 self.check_alone(process, shard);
+                self.shard_opened(process, shard);
             }
             HostEffect::Deadline {
                 shard,

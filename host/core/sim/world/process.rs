@@ -14,6 +14,7 @@ use super::super::clock::Clock;
 use super::super::queue::Time;
 use super::super::store::Way;
 use super::event::{Event, Thread};
+use super::rollouts::Adopter;
 
 /// The index of a process; never used twice.
 pub type ProcessId = usize;
@@ -46,6 +47,7 @@ pub struct Process {
     pub routes: RouteTable,
     pub sites: BTreeMap<u32, Site>,
     pub parked: Vec<Ticket>,
+    pub adopter: Adopter,
     pub control_wake: Option<Time>,
     pub runner_wake: Option<Time>,
     /// The last moments at which something reached the runner and the loop, to keep the order.

@@ -60,6 +60,7 @@ impl World {
             self.probe(probe);
             self.stand_still(4);
         }
+        self.run_rollouts();
     }
 
     pub(super) fn finish(mut self) -> Outcome {
@@ -160,7 +161,7 @@ impl World {
     }
 
     /// The members that take shards, and how many each has.
-    fn loads(&self) -> BTreeMap<ProcessId, u64> {
+    pub(super) fn loads(&self) -> BTreeMap<ProcessId, u64> {
         self.members()
             .values()
             .map(|id| &self.processes[*id])

@@ -37,6 +37,11 @@ pub struct Figures {
     pub sessions_lost: u64,
     pub tombstones: u64,
     pub mass_expiries: u64,
+    pub orders: u64,
+    pub rollouts: u64,
+    pub adopted: u64,
+    pub rolled_back: u64,
+    pub swaps: u64,
     pub steady_rounds: u64,
     pub steady_requests: u64,
 }
@@ -63,6 +68,11 @@ impl Figures {
         self.sessions_lost += other.sessions_lost;
         self.tombstones += other.tombstones;
         self.mass_expiries += other.mass_expiries;
+        self.orders += other.orders;
+        self.rollouts += other.rollouts;
+        self.adopted += other.adopted;
+        self.rolled_back += other.rolled_back;
+        self.swaps += other.swaps;
         self.steady_rounds += other.steady_rounds;
         self.steady_requests += other.steady_requests;
     }

@@ -187,6 +187,12 @@ impl Control {
                     _,
                 ) if nodes.contains_key(to) => Some(to.clone()),
                 (Some(_), _) | (None, Some(Fate::Mine)) => Some(self.options.name.clone()),
+                // Else a plan made meanwhile would give this node another one in its place, and it would end up with both.
+                (None, Some(Fate::Free | Fate::Over | Fate::Expired(_)))
+                    if self.is_claiming(shard) =>
+                {
+                    Some(self.options.name.clone())
+                }
                 (None, Some(Fate::Lives | Fate::Unsure)) => record
                     .and_then(|record| record.owner.as_ref())
                     .map(|owner| owner.name.clone()),
@@ -200,6 +206,17 @@ impl Control {
         };
         let shards = fates.iter().enumerate().map(shard).collect();
         View { nodes, shards }
+    }
+
+    /// Whether a claim of this shard is under way.
+    fn is_claiming(&self, shard: usize) -> bool {
+        let id = u32::try_from(shard)
+            .ok()
+            .and_then(|shard| self.busy.get(&shard));
+        let flight = id.and_then(|id| self.flights.get(id));
+        flight.is_some_and(|flight| {
+            matches!(flight.what, What::Claim(_)) && flight.session == self.session
+        }) && !self.broken(Mutation::ForgetClaims)
     }
 
     /// The node that a free lease is left to, for one interval.

@@ -203,7 +203,11 @@ impl Control {
         let freed = self.unread.remove(&shard);
         let seen = match read {
             Ok(seen) => seen,
-            Err(error) => return self.emit(LeaseEvent::ReadFailed { error }),
+            Err(error) => {
+                // A listing may have told of what is new already, and does not do so twice.
+                self.reread.insert(shard);
+                return self.emit(LeaseEvent::ReadFailed { error });
+            }
         };
         self.learn(seen, asked, now);
         // What it showed may be older than what is known by now: somebody may have claimed it.

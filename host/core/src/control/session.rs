@@ -268,7 +268,14 @@ impl Control {
             Outcome::Unknown(error) => {
                 self.news = true;
                 self.beat.failures += 1;
-                self.beat.at = (sent + self.pace(self.beat.failures)).max(now + self.pace(3) / 2);
+                // Counted from the sending: an attempt that hung has taken its pause already, and near the deadline there is no time for
+                // another one.
+                let pause = if self.broken(Mutation::PauseAfterHang) {
+                    self.pace(3) / 2
+                } else {
+                    Duration::ZERO
+                };
+                self.beat.at = (sent + self.pace(self.beat.failures)).max(now + pause);
                 let left = self.until.since(now);
                 self.emit(LeaseEvent::RenewFailed { error, left });
             }

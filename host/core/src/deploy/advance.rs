@@ -102,12 +102,13 @@ pub fn advance(record: &RolloutRecord, seen: &Seen, waited: Duration) -> Option<
         Phase::Back => {
             let there = |shard: &ShardSeen| match shard {
                 ShardSeen::Unowned => true,
-                ShardSeen::Silent => false,
-                ShardSeen::Runs(revision) | ShardSeen::Failed { revision, .. } => {
-                    *revision != active.target
-                }
+                // One that failed to go back goes on with what it runs.
+                ShardSeen::Silent | ShardSeen::Failed { .. } => false,
+                ShardSeen::Runs(revision) => *revision != active.target,
             };
-            let all = !seen.shards.is_empty() && seen.shards.iter().all(there);
+            // A node that does not answer may have shards that nobody else knows of yet.
+            let heard = seen.nodes.values().all(|check| *check != Check::Silent);
+            let all = heard && !seen.shards.is_empty() && seen.shards.iter().all(there);
             all.then(|| end(record, Outcome::RolledBack, &active.why))
         }
     }

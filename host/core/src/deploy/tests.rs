@@ -453,6 +453,11 @@ fn it_has_gone_back_once_no_shard_runs_it() {
     for state in [
         ShardSeen::Runs(2),
         ShardSeen::Silent,
+        // It runs the target, and did not take the older one.
+        ShardSeen::Failed {
+            revision: 1,
+            why: String::new(),
+        },
         ShardSeen::Failed {
             revision: 2,
             why: String::new(),
@@ -463,6 +468,11 @@ fn it_has_gone_back_once_no_shard_runs_it() {
     }
     for state in [ShardSeen::Runs(1), ShardSeen::Unowned] {
         seen.shards[3] = state;
+        // Whoever does not answer may have taken a shard that nobody else knows of.
+        let b = || "b".parse().expect("a name");
+        seen.nodes.insert(b(), Check::Silent);
+        assert_eq!(advance(&back, &seen, LATE), None);
+        seen.nodes.insert(b(), Check::Busy);
         let ended = advance(&back, &seen, SOON).expect("gone");
         assert_eq!(last(&ended), (Outcome::RolledBack, "aborted by bob"));
         assert_eq!(ended.stable, 1);

@@ -19,6 +19,7 @@ impl World {
             item.value = site.value;
         }
         site.waiting.push(item);
+        self.sample_call(process, shard);
         self.flush(process, shard);
     }
 

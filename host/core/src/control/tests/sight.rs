@@ -253,3 +253,73 @@ fn a_node_that_comes_back_to_no_record_waits_for_one_to_show() {
     cluster.run(secs(10));
     assert_eq!(cluster.shares(), [2]);
 }
+
+/// With little time left, whoever waited on after that would begin the next one too late.
+#[test]
+fn a_heartbeat_that_hung_is_followed_by_another_at_once() {
+    let mut cluster = settled(&["a"], 2, Renewal::Session);
+    let now = cluster.now;
+    let control = &mut cluster.node("a").control;
+    for (took, pause) in [
+        (secs(0), secs(5) / 8),
+        (secs(5) / 16, secs(5) / 16),
+        (secs(5) / 8, secs(0)),
+        (secs(1), secs(0)),
+    ] {
+        control.beat.failures = 3;
+        control.beaten(Outcome::Unknown("it hung".into()), 0, now - took, now);
+        assert_eq!(control.beat.at, now + pause, "{took:?}");
+    }
+}
+
+/// What is being claimed is one's own for a plan: else it gives another one in its place, and in the end both are there.
+#[test]
+fn a_plan_counts_what_is_being_claimed() {
+    let mut cluster = settled(&["a", "b", "c"], 9, Renewal::Lease);
+    let theirs: Vec<u32> = cluster.node("c").serving.keys().copied().collect();
+    let now = cluster.now;
+    let control = &mut cluster.node("a").control;
+    // It has expired.
+    control.peers.map.get_mut(&name("c")).unwrap().since = Moment::ORIGIN;
+    for shard in &theirs {
+        let known = control.known[*shard as usize].as_mut().unwrap();
+        known.since = Moment::ORIGIN;
+    }
+    control.assign(now);
+    let wanted: Vec<u32> = control.wanted.iter().map(|wanted| wanted.shard).collect();
+    assert_eq!(wanted, theirs[..2]);
+    // Another view gave it the third of them a moment ago.
+    let event = control.known[theirs[2] as usize].as_ref().unwrap().event;
+    control.wanted = VecDeque::from([Wanted {
+        shard: theirs[2],
+        at_most: None,
+        event,
+    }]);
+    control.pump(now);
+    assert_eq!(control.flying(|what| *what == What::Claim(theirs[2])), 1);
+    control.assign(now);
+    let more = control.wanted.iter().map(|wanted| wanted.shard);
+    assert_eq!(more.filter(|shard| *shard != theirs[2]).count(), 1);
+    assert_eq!(control.share, 5);
+}
+
+/// The layout tells of a change once: what a read was to find out is found out by another one, if it fails.
+#[test]
+fn a_lease_whose_reading_failed_is_read_again() {
+    for renewal in BOTH {
+        let mut cluster = settled(&["a", "b"], 4, renewal);
+        let shard = *cluster.node("a").serving.keys().next().unwrap();
+        let now = cluster.now;
+        let control = &mut cluster.node("b").control;
+        control.reread.insert(shard);
+        control.read_again(now);
+        assert!(control.reread.is_empty(), "{renewal:?}");
+        let asked = control.events;
+        control.busy.clear();
+        control.one_read(shard, Err("no answer".into()), asked, now);
+        control.read_again(now);
+        assert!(control.reread.contains(&shard), "not at once: {renewal:?}");
+        control.read_again(now + secs(1));
+        assert!(control.reread.is_empty(), "{renewal:?}");
+    }
+}
