@@ -2,8 +2,13 @@
 //!
 //! The decisions are the core's ([`quarry_core::deploy`]). All state is in the bucket, under `<path>/_quarry/`:
 //!
-//! - `objects`: the components, revisions and the rollout record there, bounded and verified.
+//! - `objects`: the components, revisions and the rollout record there, bounded and verified;
+//! - `operate`: what an operator does with them;
+//! - `wire`: the same as JSON.
 
 pub mod objects;
+pub mod operate;
+pub mod wire;
 
 pub use objects::{Draft, Error, ModuleObject, Objects, Stored, Written};
+pub use operate::{DeployError, Founded, Ordered, Pruned, RolloutOptions};

@@ -100,6 +100,12 @@ impl Objects {
         }
     }
 
+    /// The store's name, for people.
+    #[must_use]
+    pub fn store_name(&self) -> &str {
+        &self.store
+    }
+
     /// The rollout record; none before the first rollout.
     ///
     /// # Errors
