@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
-use super::node::{Alive, Loaded, Node, PROBE_TIME};
+use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
 use super::place::{self, Place, Waiting};
 use super::status::{ProbeState, ProbeStatus};
+use super::wanted::{Loaded, Wanted};
 use crate::config::{self, Config, Probe};
 use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
@@ -329,7 +330,7 @@ impl Cluster {
                 status: ProbeStatus::Pending,
                 last_error: None,
             }),
-            module: ArcSwap::from_pointee(Loaded { module, options }),
+            wanted: ArcSwap::from_pointee(Wanted::everywhere(Arc::new(Loaded { module, options }))),
             swapping: tokio::sync::Mutex::new(()),
             tasks: TaskTracker::new(),
             stop: stop.clone(),

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::oneshot;
 
-use super::node::{Loaded, Node};
+use super::node::Node;
 use super::start::{StartError, validate};
+use super::wanted::{Loaded, Wanted};
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::guest::Module;
@@ -92,7 +93,12 @@ async fn swap_all(
 ) -> Result<SwapReport, SwapError> {
     let _one_at_a_time = node.swapping.lock().await;
     let begun = clock::now();
-    let old = node.module.load_full();
+    let before = node.wanted.load_full();
+    let old = before
+        .stable()
+        .loaded
+        .clone()
+        .map_err(|why| SwapError::Failed(why.to_string()))?;
     let new = Arc::new(Loaded {
         module: module.clone(),
         options: old.options.clone(),
@@ -102,7 +108,7 @@ async fn swap_all(
         .map_err(SwapError::Refused)?;
     let revision = module.describe().revision;
     // A shard that opens in the middle may still take the old module; it is asked again below.
-    node.module.store(new.clone());
+    node.wanted.store(Arc::new(Wanted::everywhere(new.clone())));
     let all: Vec<u32> = (0..node.config.shards).collect();
     let mut swapped: Vec<(u32, Swapped)> = Vec::new();
     // One shard goes first: a module that does not start disturbs no other.
@@ -128,7 +134,7 @@ async fn swap_all(
             }
         }
         if let Some((shard, why)) = failed {
-            node.module.store(old.clone());
+            node.wanted.store(before);
             // Not only those that were swapped here: one that opened meanwhile has taken the new module by itself.
             let astray = node.slots.iter().filter(|slot| {
                 slot.handle()
