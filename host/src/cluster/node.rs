@@ -13,12 +13,14 @@ use tokio_util::task::TaskTracker;
 
 use super::peers::Peers;
 use super::status::{ProbeState, ProbeStatus, ShardReport, ShardState};
-use super::wanted::{Loaded, Wanted};
+use super::wanted::Wanted;
 use crate::clock;
 use crate::config::Config;
 use crate::db::open::Databases;
+use crate::deploy::Loaded;
 use crate::lease::handle::Leases;
 use crate::metrics;
+use crate::shard::sample::Samples;
 use crate::shard::slot::Slot;
 use crate::store::Store;
 use crate::store::probe::{self, ProbeReport};
@@ -39,6 +41,8 @@ pub(super) struct Node {
     pub databases: Databases,
     /// What each shard is to run.
     pub wanted: ArcSwap<Wanted>,
+    /// What calls come to, by revision.
+    pub samples: Arc<Samples>,
     /// Held by whoever swaps.
     pub swapping: tokio::sync::Mutex<()>,
     pub probe: Mutex<ProbeState>,

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use super::node::Node;
 use super::status::ShardState;
 use super::swap::{self, SwapOptions};
-use super::wanted::Loaded;
 use crate::clock;
 use crate::db::open::{Cutoff, OpenError, Opening, Terms};
+use crate::deploy::Loaded;
 use crate::gate::Ended;
 use crate::guest::StopReason;
 use crate::shard::running::{Running, Start};
@@ -96,6 +96,7 @@ impl Life {
             module: loaded.module.clone(),
             options: loaded.options.clone(),
             slot: slot.clone(),
+            samples: self.node.samples.clone(),
             shard_thread: self.node.threads.shard(self.shard),
             query: self.node.threads.query(),
         });

@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 
 use super::node::Node;
 use super::start::{StartError, validate};
-use super::wanted::{Loaded, Wanted};
+use super::wanted::Wanted;
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
+use crate::deploy::Loaded;
 use crate::guest::Module;
 use crate::shard::Control;
 use crate::shard::swap::{NotSwapped, Order, SwapStep, Swapped};
@@ -199,12 +200,7 @@ pub(super) async fn one(
     }
     // An instance is made beside the calls, and one more where an old one is lost on the way. All of it is bounded for a component; native
     // logic may hang.
-    let limits = &node.config.limits;
-    let limit = limits.wall_time
-        + limits.start_time * 4
-        + limits.handoff_time * 2
-        + limits.stop_time
-        + SWAP_GRACE;
+    let limit = limit(node, &loaded.module, handle.wall_time());
     match tokio::time::timeout(limit, outcome).await {
         Ok(outcome) => {
             let at = |why: NotSwapped| NotSwapped {
@@ -220,4 +216,14 @@ pub(super) async fn one(
             (shard, Some(Err(NotSwapped { step, error })))
         }
     }
+}
+
+/// How long the swap of a shard to a module may take, where calls by the present one may last for `call`.
+fn limit(node: &Node, module: &Arc<dyn Module>, call: Duration) -> Duration {
+    let (config, own) = (&node.config.limits, module.limits());
+    let most = |config: Duration, own: Option<Duration>| own.map_or(config, |own| own.max(config));
+    let start = most(config.start_time, own.map(|own| own.start_time));
+    let handoff = most(config.handoff_time, own.map(|own| own.handoff_time));
+    let stop = most(config.stop_time, own.map(|own| own.stop_time));
+    config.wall_time.max(call) + start * 4 + handoff * 2 + stop + SWAP_GRACE
 }

@@ -4,22 +4,8 @@ use std::sync::Arc;
 
 use quarry_core::deploy::{Phase, RolloutRecord};
 
-use crate::guest::{Module, ModuleInfo};
-
-/// A revision made ready on this node.
-#[derive(Clone)]
-pub(crate) struct Loaded {
-    pub(crate) module: Arc<dyn Module>,
-    /// The options of its guest, a JSON object.
-    pub(crate) options: Arc<str>,
-}
-
-/// A revision, and the guest that this node made of it, or why it has none.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub(crate) revision: u64,
-    pub(crate) loaded: Result<Arc<Loaded>, Arc<str>>,
-}
+use crate::deploy::{Loaded, Source};
+use crate::guest::ModuleInfo;
 
 /// Which revision each shard is to run. It never changes; a node exchanges it as a whole.
 pub(super) struct Wanted {
@@ -27,13 +13,6 @@ pub(super) struct Wanted {
     stable: Source,
     /// What the others run, and for each shard whether it is one of them.
     target: Option<(Source, Vec<bool>)>,
-}
-
-impl Loaded {
-    /// The number of the revision.
-    pub(crate) fn revision(&self) -> u64 {
-        self.module.describe().revision
-    }
 }
 
 impl Wanted {
