@@ -92,9 +92,7 @@ impl Catalog {
         let mut entries = self.lock();
         entries.retain(|number, _| numbers.contains(number));
         for number in numbers {
-            entries
-                .entry(*number)
-                .or_insert_with(|| self.make(*number));
+            entries.entry(*number).or_insert_with(|| self.make(*number));
         }
     }
 
@@ -214,9 +212,8 @@ impl Maker {
         let bytes = self.objects.module(&module.digest, module.size).await?;
         let loading = self.loader.load(bytes, &module.name, number, limits);
         let loaded = tokio::time::timeout(LOAD_TIME, loading).await;
-        let loaded = loaded.map_err(|_| {
-            NotMade::Failed(format!("it was not made ready within {LOAD_TIME:?}"))
-        })?;
+        let loaded = loaded
+            .map_err(|_| NotMade::Failed(format!("it was not made ready within {LOAD_TIME:?}")))?;
         let loaded = loaded.map_err(NotMade::Refused)?;
         if loaded.describe().revision != number {
             let found = loaded.describe().revision;

@@ -199,7 +199,14 @@ impl Shard {
                 let parked = self.queue.calls.load(Ordering::Relaxed);
                 self.parked = parked;
                 self.slot.metrics.swapped(to, pause);
-                tracing::debug!(shard = self.shard, from, to, ?pause, parked, "guest swapped");
+                tracing::debug!(
+                    shard = self.shard,
+                    from,
+                    to,
+                    ?pause,
+                    parked,
+                    "guest swapped"
+                );
                 _ = done.send(Ok(Swapped {
                     from,
                     to,
