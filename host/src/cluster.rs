@@ -65,6 +65,7 @@ mod start;
 pub mod status;
 mod supervise;
 mod swap;
+mod wanted;
 
 pub use crate::shard::swap::{NotSwapped, SwapStep};
 use node::Node;

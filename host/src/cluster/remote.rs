@@ -408,7 +408,7 @@ impl Node {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
-            module: Some(self.module.load().module.describe().clone()),
+            module: self.wanted.load().module(),
             nodes,
             shards,
         }

@@ -11,21 +11,24 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
-use super::node::{Alive, Loaded, Node, PROBE_TIME};
+use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
 use super::place::{self, Place, Waiting};
 use super::status::{ProbeState, ProbeStatus};
+use super::wanted::Wanted;
 use crate::config::{self, Config, Probe};
 use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
 use crate::db::open::Databases;
 use crate::db::{merge, settings};
+use crate::deploy::Loaded;
 use crate::gate::flusher;
 use crate::guest::{Failure, Limits, Module};
 use crate::lease::LeaseStore;
 use crate::lease::driver::Progress;
 use crate::metrics;
 use crate::record;
+use crate::shard::sample::Samples;
 use crate::shard::slot::Slot;
 use crate::store::{self, Store, StoreKind};
 use crate::threads::{Sizes, Threads};
@@ -329,7 +332,8 @@ impl Cluster {
                 status: ProbeStatus::Pending,
                 last_error: None,
             }),
-            module: ArcSwap::from_pointee(Loaded { module, options }),
+            wanted: ArcSwap::from_pointee(Wanted::everywhere(Arc::new(Loaded { module, options }))),
+            samples: Arc::new(Samples::new(config.threads.shard)),
             swapping: tokio::sync::Mutex::new(()),
             tasks: TaskTracker::new(),
             stop: stop.clone(),

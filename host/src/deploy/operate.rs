@@ -155,6 +155,51 @@ pub enum DeployError {
     Pinned,
 }
 
+impl DeployError {
+    /// A stable word for programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Bucket(error) => match error {
+                Error::NoRevision { .. } => "no-revision",
+                Error::NoModule { .. } => "no-module",
+                Error::Invalid(_) => "invalid-request",
+                Error::Record { .. } | Error::Vanished { .. } => "corrupt-record",
+                Error::Incomplete { .. } => "module-incomplete",
+                Error::Tampered { .. } => "module-tampered",
+                Error::Size { .. } => "module-size",
+                Error::TooMany { .. } => "too-many",
+                Error::Contended { .. } => "contended",
+                Error::Unknown { .. } => "outcome-unknown",
+                Error::Late { .. } | Error::Store { .. } => "store-failed",
+            },
+            Self::Refused(refused) => match refused {
+                Refused::Busy { .. } => "rollout-busy",
+                Refused::Same { .. } => "unchanged",
+                Refused::Idle => "rollout-idle",
+                Refused::NotHeld { .. } => "rollout-not-held",
+                Refused::GoesBack { .. } => "rollout-goes-back",
+                Refused::NothingChosen => "invalid-request",
+            },
+            Self::Shards(_) | Self::Value { .. } => "invalid-request",
+            Self::Needed { .. } => "revision-needed",
+            Self::NoWayBack(_) => "no-way-back",
+            Self::Changing => "contended",
+            Self::Pinned => "pinned",
+        }
+    }
+
+    /// Whether it may pass by itself.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Bucket(error) => error.is_transient(),
+            Self::Changing => true,
+            _ => false,
+        }
+    }
+}
+
 impl Objects {
     /// Records a revision and orders its rollout, unless it would change nothing. Its components are in the bucket.
     ///
