@@ -285,6 +285,16 @@ pub fn revision(revision: &Revision, record: &RolloutRecord) -> Value {
     })
 }
 
+/// A revision, and what the cluster does with it now.
+///
+/// # Errors
+/// When the store fails, or the rollout record is unreadable.
+pub async fn revision_of(objects: &Objects, found: &Revision) -> Result<Value, DeployError> {
+    let record = objects.rollout().await?;
+    let record = record.map_or_else(RolloutRecord::fresh, |seen| seen.record);
+    Ok(revision(found, &record))
+}
+
 /// The newest revisions below a number, the newest first. One that cannot be read is listed with the reason.
 ///
 /// # Errors
