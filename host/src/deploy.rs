@@ -6,17 +6,22 @@
 //! - `loader`: makes guests of what lies there;
 //! - `limits`: what a revision may use;
 //! - `catalog`: the revisions that a node has made ready;
-//! - `placeholder`: what shards run before anything was deployed.
+//! - `placeholder`: what shards run before anything was deployed;
+//! - `operate`: what an operator does with what lies in the bucket;
+//! - `wire`: the same as JSON.
 
 mod catalog;
 pub mod limits;
 mod loaded;
 mod loader;
 pub mod objects;
+pub mod operate;
 pub mod placeholder;
+pub mod wire;
 
 pub use objects::{Draft, Error, ModuleObject, Objects, Stored, Written};
 
 pub(crate) use catalog::Catalog;
 pub(crate) use loaded::{Loaded, Source};
 pub use loader::{Library, Loader};
+pub use operate::{DeployError, Founded, Ordered, Pruned, RolloutOptions};

@@ -100,6 +100,12 @@ impl Objects {
         }
     }
 
+    /// The store's name, for people.
+    #[must_use]
+    pub fn store_name(&self) -> &str {
+        &self.store
+    }
+
     /// The rollout record; none before the first rollout.
     ///
     /// # Errors
@@ -133,7 +139,7 @@ impl Objects {
     /// time. Where the outcome is unknown, it is looked for by counter and nonce.
     ///
     /// # Errors
-    /// [`Error::Record`] when a value in it does not keep its bounds, [`Error::Unknown`] when it cannot be told whether it was written, or
+    /// [`Error::Invalid`] when a value in it does not keep its bounds, [`Error::Unknown`] when it cannot be told whether it was written, or
     /// a failure of the store.
     pub async fn write_rollout(
         &self,
@@ -143,9 +149,8 @@ impl Objects {
         next.counter = seen.map_or(0, |seen| seen.record.counter).saturating_add(1);
         next.nonce = Nonce::new(rand::random());
         next.at_ms = wall_ms();
-        let body = next.encode().map_err(|source| self.record(source))?;
-        // What cannot be read back must not be written.
-        self.fits(ROLLOUT, body.len() as u64, MAX_ROLLOUT_BYTES)?;
+        let body = next.encode().map_err(Error::Invalid)?;
+        short_enough(ROLLOUT, &body, MAX_ROLLOUT_BYTES)?;
         let mut attempt = 1;
         loop {
             let mode = seen.map_or(PutMode::Create, |seen| {
@@ -209,7 +214,7 @@ impl Objects {
     /// Stores a revision under the next number after the highest. Of several who do so at once, each gets a number of its own.
     ///
     /// # Errors
-    /// [`Error::Record`] for a value that does not keep its bounds, [`Error::TooMany`], [`Error::Contended`], [`Error::Unknown`], or a
+    /// [`Error::Invalid`] for a value that does not keep its bounds, [`Error::TooMany`], [`Error::Contended`], [`Error::Unknown`], or a
     /// failure of the store.
     pub async fn create_revision(&self, draft: Draft) -> Result<Revision, Error> {
         let taken = self.revisions().await?;
@@ -261,8 +266,8 @@ impl Objects {
             note: draft.note.clone(),
         };
         let object = Revision::object(number);
-        let body = revision.encode().map_err(|source| self.record(source))?;
-        self.fits(&object, body.len() as u64, MAX_REVISION_BYTES)?;
+        let body = revision.encode().map_err(Error::Invalid)?;
+        short_enough(&object, &body, MAX_REVISION_BYTES)?;
         let mut attempt = 1;
         loop {
             let put = self.put(&object, body.clone(), PutMode::Create, REQUEST);
@@ -327,6 +332,15 @@ impl Objects {
         let rest = location.as_ref().strip_prefix(self.folder.as_ref())?;
         rest.strip_prefix('/').map(str::to_owned)
     }
+}
+
+/// What could not be read back is not written.
+fn short_enough(object: &str, body: &[u8], most: usize) -> Result<(), Error> {
+    if body.len() <= most {
+        return Ok(());
+    }
+    let (object, size) = (object.to_owned(), body.len() as u64);
+    Err(Error::Invalid(RecordError::TooLong { object, size, most }))
 }
 
 fn wall_ms() -> u64 {

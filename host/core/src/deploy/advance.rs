@@ -127,7 +127,7 @@ fn check(
         _ => None,
     });
     if let Some(why) = refusal {
-        return Some(end(record, Outcome::RolledBack, &why));
+        return Some(end(record, Outcome::Refused, &why));
     }
     let open = |(name, check): (&NodeName, &Check)| {
         (*check != Check::Fine).then(|| format!("node {name}"))
@@ -151,7 +151,7 @@ fn check(
             Duration::from_millis(active.step_timeout_ms),
             names(open)
         );
-        end(record, Outcome::RolledBack, &why)
+        end(record, Outcome::Refused, &why)
     })
 }
 

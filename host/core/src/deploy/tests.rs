@@ -96,11 +96,12 @@ fn bodies_come_back_as_they_were() {
     held.last = Some(Ended {
         number: 1,
         target: 1,
-        outcome: Outcome::RolledBack,
+        outcome: Outcome::Refused,
         why: "node a cannot run it".into(),
     });
     let waves = rolling(Plan::Waves(25));
-    for record in [RolloutRecord::fresh(), stable(), held, waves] {
+    let first = RolloutRecord::begin_with(3);
+    for record in [RolloutRecord::fresh(), first, stable(), held, waves] {
         let body = record.encode().expect("fine");
         assert_eq!(RolloutRecord::decode(&body).expect("fine"), record);
     }
@@ -315,14 +316,20 @@ fn nothing_runs_before_every_node_can_run_it() {
             assert_eq!(advance(&checking, &seen, SOON), None);
             let ended = advance(&checking, &seen, LATE).expect("late");
             let (outcome, why) = last(&ended);
-            assert_eq!(outcome, Outcome::RolledBack);
+            assert_eq!(outcome, Outcome::Refused);
             assert!(why.contains("node b did not say"), "{why}");
             assert_eq!((ended.stable, ended.previous), (1, 0));
         }
         let no = Check::Refused("it imports wasi:http".into());
         let refused = seen(&checking, &[("a", Check::Busy), ("b", no)]);
         let ended = advance(&checking, &refused, SOON).expect("refused");
-        assert_eq!(last(&ended).1, "node b cannot run it: it imports wasi:http");
+        assert_eq!(
+            last(&ended),
+            (
+                Outcome::Refused,
+                "node b cannot run it: it imports wasi:http"
+            )
+        );
         // Nobody is no proof.
         assert_eq!(advance(&checking, &seen(&checking, &[]), SOON), None);
     }

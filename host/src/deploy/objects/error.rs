@@ -36,7 +36,10 @@ pub enum Error {
         /// The store.
         store: String,
     },
-    /// A body makes no sense, or a value may not go into one.
+    /// A value may not go into a body. Nothing was written.
+    #[error(transparent)]
+    Invalid(RecordError),
+    /// A body makes no sense, or is of another version.
     #[error("{source} (in {store})")]
     Record {
         /// What is wrong with it.
