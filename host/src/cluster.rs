@@ -54,11 +54,13 @@ use crate::shard::{Control, ShardHandle};
 use crate::store::probe::ProbeReport;
 use crate::transport::Run;
 
+mod deployed;
 mod node;
 mod parking;
 mod peers;
 mod place;
 mod remote;
+pub mod rollout;
 mod routing;
 mod runner;
 mod start;
@@ -68,6 +70,7 @@ mod swap;
 mod wanted;
 
 pub use crate::shard::swap::{NotSwapped, SwapStep};
+pub use deployed::said;
 use node::Node;
 pub use start::{ClusterBuilder, StartError};
 use status::{Location, ShardReport};

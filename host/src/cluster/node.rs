@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::deployed::Deployed;
 use super::peers::Peers;
 use super::status::{ProbeState, ProbeStatus, ShardReport, ShardState};
 use super::wanted::Wanted;
@@ -43,6 +44,8 @@ pub(super) struct Node {
     pub wanted: ArcSwap<Wanted>,
     /// What calls come to, by revision.
     pub samples: Arc<Samples>,
+    /// What follows the rollout record; none where the node was started with a guest of its own.
+    pub deployed: Option<Deployed>,
     /// Held by whoever swaps.
     pub swapping: tokio::sync::Mutex<()>,
     pub probe: Mutex<ProbeState>,
@@ -130,7 +133,11 @@ impl Node {
     /// # Errors
     /// Why this node has nothing for it.
     pub fn opens_with(&self, shard: u32) -> Result<Arc<Loaded>, Arc<str>> {
-        self.wanted.load().opens_with(shard)
+        let wanted = self.wanted.load();
+        match &self.deployed {
+            Some(deployed) => deployed.opens_with(&wanted, shard),
+            None => wanted.opens_with(shard),
+        }
     }
 
     /// Ends the pause before a shard that is down is opened again.

@@ -302,7 +302,12 @@ impl ShardReport {
 
 impl Node {
     /// Asks a peer.
-    async fn ask(&self, to: &Destination, ask: Ask, within: Duration) -> Result<Told, CallError> {
+    pub(super) async fn ask(
+        &self,
+        to: &Destination,
+        ask: Ask,
+        within: Duration,
+    ) -> Result<Told, CallError> {
         let Some(peers) = self.peers() else {
             let message = format!(
                 "node `{}` is not reached: this node has no way to others",

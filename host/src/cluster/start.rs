@@ -11,17 +11,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
+use super::deployed::{self, Deployed};
 use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
 use super::place::{self, Place, Waiting};
-use super::status::{ProbeState, ProbeStatus};
+use super::status::{ProbeState, ProbeStatus, ShardState};
 use super::wanted::Wanted;
 use crate::config::{self, Config, Probe};
 use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
 use crate::db::open::Databases;
 use crate::db::{merge, settings};
-use crate::deploy::Loaded;
+use crate::deploy::{Catalog, Loaded, Loader, Objects};
 use crate::gate::flusher;
 use crate::guest::{Failure, Limits, Module};
 use crate::lease::LeaseStore;
@@ -155,14 +156,33 @@ impl StartError {
 /// ```
 pub struct ClusterBuilder {
     config: Arc<Config>,
-    module: Arc<dyn Module>,
+    guest: Guest,
     store: Option<Store>,
     strategy: Option<Arc<dyn Strategy>>,
     leases: Option<Arc<dyn LeaseStore>>,
     network: Option<memory::Network>,
 }
 
+/// Where a node's guests come from.
+enum Guest {
+    /// Every shard runs this.
+    Pinned(Arc<dyn Module>),
+    /// The rollout record in the bucket says what each shard runs; this makes guests of what lies there.
+    Deployed(Arc<dyn Loader>),
+}
+
 impl ClusterBuilder {
+    fn new(config: Arc<Config>, guest: Guest) -> Self {
+        Self {
+            config,
+            guest,
+            store: None,
+            strategy: None,
+            leases: None,
+            network: None,
+        }
+    }
+
     /// On a store that is open already (`store` and `store_options` of the configuration are not looked at): one in memory that several
     /// nodes share, or one of the caller's own.
     #[must_use]
@@ -231,7 +251,7 @@ impl ClusterBuilder {
             None => place::lease_store(&config, &for_leases),
         };
         let place = Place::new(&config, strategy, leases, bound.advertise(&config))?;
-        Cluster::run(store, threads, config, self.module, place, bound).await
+        Cluster::run(store, threads, config, self.guest, place, bound).await
     }
 }
 
@@ -262,21 +282,24 @@ impl Cluster {
     /// Starts a node with parts of the caller's own.
     #[must_use]
     pub fn builder(config: Arc<Config>, module: Arc<dyn Module>) -> ClusterBuilder {
-        ClusterBuilder {
-            config,
-            module,
-            store: None,
-            strategy: None,
-            leases: None,
-            network: None,
-        }
+        ClusterBuilder::new(config, Guest::Pinned(module))
+    }
+
+    /// A node whose shards run what is deployed to the cluster: what each runs is what the rollout record in the bucket says, which
+    /// [`Cluster::deploy`] changes. Until something is deployed the node is there, and each call is answered with the error `not-deployed`.
+    /// All nodes of a cluster are started so, or none.
+    ///
+    /// It takes no shards before it can run what the record says; [`Cluster::rollout`] tells why, and it goes on trying.
+    #[must_use]
+    pub fn deployed(config: Arc<Config>, loader: Arc<dyn Loader>) -> ClusterBuilder {
+        ClusterBuilder::new(config, Guest::Deployed(loader))
     }
 
     async fn run(
         store: Store,
         threads: Threads,
         config: Arc<Config>,
-        module: Arc<dyn Module>,
+        guest: Guest,
         place: Place,
         bound: Bound,
     ) -> Result<Self, StartError> {
@@ -284,12 +307,24 @@ impl Cluster {
         if let Some(name) = &config.merge_operator {
             merge::operator(name)?;
         }
-        let options: Arc<str> = serde_json::Value::Object(config.module.options.clone())
-            .to_string()
-            .into();
-        validate(&module, &options).await?;
         let cluster: Arc<str> = config.cluster.as_str().into();
         let name: Arc<str> = config.node.as_str().into();
+        let (wanted, deployed) = match guest {
+            Guest::Pinned(module) => {
+                let options: Arc<str> = serde_json::Value::Object(config.module.options.clone())
+                    .to_string()
+                    .into();
+                validate(&module, &options).await?;
+                (Wanted::everywhere(Arc::new(Loaded { module, options })), None)
+            }
+            Guest::Deployed(loader) => {
+                let objects = Objects::new(&store, &config.path);
+                let on = threads.query();
+                let catalog = Catalog::new(objects.clone(), loader, config.clone(), on);
+                let deployed = Deployed::new(objects, catalog, &cluster);
+                (Deployed::unread(), Some(deployed))
+            }
+        };
         let mut tending = maintenance::Options::new(threads.compaction());
         tending.l0_max_ssts = settings.l0_max_ssts;
         // Below both bounds at which flushes stall.
@@ -332,7 +367,8 @@ impl Cluster {
                 status: ProbeStatus::Pending,
                 last_error: None,
             }),
-            wanted: ArcSwap::from_pointee(Wanted::everywhere(Arc::new(Loaded { module, options }))),
+            wanted: ArcSwap::from_pointee(wanted),
+            deployed,
             samples: Arc::new(Samples::new(config.threads.shard)),
             swapping: tokio::sync::Mutex::new(()),
             tasks: TaskTracker::new(),
@@ -360,6 +396,12 @@ impl Cluster {
             probe => {
                 check_store(&node, probe == Probe::Before).await?;
                 Peers::start(&node, bound).await?;
+                deployed::begin(&node);
+                if let Err(why) = deployed::ready(&node).await {
+                    let later = take_shards_later(node.clone(), why, waiting);
+                    node.tasks.spawn_on(later, &node.threads.control());
+                    return Ok(cluster);
+                }
                 match open_shards(&node, waiting) {
                     Some(progress) => first_round(&node, progress).await?,
                     None => first_tries(&node).await,
@@ -442,6 +484,34 @@ fn open_shards(node: &Arc<Node>, waiting: Waiting) -> Option<watch::Receiver<Pro
     progress
 }
 
+/// Opens shards once this node has guests for them.
+async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
+    let mut why = Err(why);
+    while let Err(reason) = why {
+        tracing::error!(
+            event = "deploy.waits",
+            why = &*reason,
+            "this node takes no shards: it cannot run what the rollout record says. It goes on trying"
+        );
+        if let Some(fixed) = &node.fixed {
+            let mine = node.slots.iter().zip(fixed).filter(|(_, mine)| **mine);
+            for (slot, _) in mine {
+                slot.fail(ShardState::Crashed, reason.to_string());
+                slot.set_attempted();
+            }
+        }
+        tokio::select! {
+            () = node.stop.cancelled() => return,
+            () = deployed::another(&node, &reason) => {}
+        }
+        why = tokio::select! {
+            () = node.stop.cancelled() => return,
+            ready = deployed::ready(&node) => ready,
+        };
+    }
+    _ = open_shards(&node, waiting);
+}
+
 /// Returns once the open of every shard that is this node's was tried.
 async fn first_tries(node: &Arc<Node>) {
     let mut changed = node.changed.subscribe();
@@ -497,8 +567,12 @@ async fn in_background(node: Arc<Node>, waiting: Waiting, bound: Bound) {
                 if let Err(error) = Peers::start(&node, bound).await {
                     tracing::error!(%error, "calls are not forwarded to other nodes");
                 }
-                // How the first round goes is told by the status and the log.
-                _ = open_shards(&node, waiting);
+                deployed::begin(&node);
+                match deployed::ready(&node).await {
+                    // How the first round goes is told by the status and the log.
+                    Ok(()) => _ = open_shards(&node, waiting),
+                    Err(why) => take_shards_later(node, why, waiting).await,
+                }
                 return;
             }
             // Trying again does not change what lies in the store: somebody has to.

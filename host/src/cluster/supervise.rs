@@ -116,7 +116,10 @@ impl Life {
                         let took = clock::now().saturating_duration_since(tried);
                         slot.metrics.started(running.revision(), took);
                         tracing::info!(shard = self.shard, generation = self.generation, writer_epoch = opening.writer_epoch, "shard started");
-                        catch_up(&self.node, self.shard, loaded.clone()).await;
+                        match &self.node.deployed {
+                            Some(deployed) => deployed.poke(),
+                            None => catch_up(&self.node, self.shard, loaded.clone()).await,
+                        }
                     }
                     Some(Order::Close(how)) => break how,
                     // The runner is gone, and with it the deadline.

@@ -52,6 +52,11 @@ pub enum SwapError {
     /// The guest refuses its options, or fails when asked.
     #[error(transparent)]
     Refused(StartError),
+    /// The cluster runs what is deployed to it.
+    #[error(
+        "this node runs what is deployed to its cluster: deploy the revision, and every node takes it"
+    )]
+    Deployed,
     /// A shard did not take it.
     #[error(
         "revision {revision} was not adopted on shard {shard}: {why}; every shard runs what it ran before"
@@ -92,6 +97,9 @@ async fn swap_all(
     module: Arc<dyn Module>,
     options: SwapOptions,
 ) -> Result<SwapReport, SwapError> {
+    if node.deployed.is_some() {
+        return Err(SwapError::Deployed);
+    }
     let _one_at_a_time = node.swapping.lock().await;
     let begun = clock::now();
     let before = node.wanted.load_full();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use quarry_core::deploy::{Phase, RolloutRecord};
+use quarry_core::deploy::RolloutRecord;
 
-use crate::deploy::{Loaded, Source};
+use crate::deploy::{Loaded, Source, placeholder};
 use crate::guest::ModuleInfo;
 
 /// Which revision each shard is to run. It never changes; a node exchanges it as a whole.
@@ -27,12 +27,20 @@ impl Wanted {
         }
     }
 
+    /// Nothing for any shard.
+    pub(super) fn nothing(why: Arc<str>) -> Self {
+        Self {
+            stable: Source {
+                revision: placeholder::REVISION,
+                loaded: Err(why),
+            },
+            target: None,
+        }
+    }
+
     /// What a record says, with what this node has of its revisions.
     pub(super) fn of(record: &RolloutRecord, shards: u32, source: impl Fn(u64) -> Source) -> Self {
-        let reached = |active: &&quarry_core::deploy::Active| {
-            matches!(active.phase, Phase::Rolling | Phase::Held)
-        };
-        let target = record.active.as_ref().filter(reached).map(|active| {
+        let target = record.reaching().map(|active| {
             let mut chosen = vec![false; shards as usize];
             for shard in active.selection.of(shards, record.number) {
                 chosen[shard as usize] = true;
@@ -78,7 +86,7 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
-    use quarry_core::deploy::{Active, Gates, Plan, Selection};
+    use quarry_core::deploy::{Active, Gates, Phase, Plan, Selection};
 
     use super::*;
     use crate::guest::native::{self, Logic};

@@ -134,6 +134,11 @@ impl Catalog {
         }
     }
 
+    /// Whether this node cannot run a revision.
+    pub(crate) fn is_refused(&self, revision: u64) -> bool {
+        matches!(self.check(revision), Check::Refused(_))
+    }
+
     /// Tells when any of them has changed.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.maker.changed.subscribe()

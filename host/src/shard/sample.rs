@@ -73,6 +73,7 @@ pub struct Counts {
 
 /// A distribution of times, each within an eighth.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(u16, u64)>", into = "Vec<(u16, u64)>")]
 pub struct Times(BTreeMap<u16, u64>);
 
 impl Samples {
@@ -282,6 +283,23 @@ impl Counts {
             *count = count.saturating_sub(before);
         }
         self.took.0.retain(|_, count| *count > 0);
+    }
+}
+
+impl From<Vec<(u16, u64)>> for Times {
+    fn from(buckets: Vec<(u16, u64)>) -> Self {
+        let mut times = Self::default();
+        for (bucket, count) in buckets {
+            let mine = times.0.entry(bucket).or_default();
+            *mine = mine.saturating_add(count);
+        }
+        times
+    }
+}
+
+impl From<Times> for Vec<(u16, u64)> {
+    fn from(times: Times) -> Self {
+        times.0.into_iter().collect()
     }
 }
 

@@ -30,6 +30,8 @@ pub enum ShardSeen {
     Unowned,
     /// Its owner did not answer.
     Silent,
+    /// Its owner has it, and it does not serve calls now: it opens, closes, swaps, or its guest is being started anew.
+    Down(String),
     /// It serves calls by this revision.
     Runs(u64),
     /// It was to take this revision, and failed.
@@ -102,7 +104,7 @@ pub fn advance(record: &RolloutRecord, seen: &Seen, waited: Duration) -> Option<
         Phase::Back => {
             let there = |shard: &ShardSeen| match shard {
                 ShardSeen::Unowned => true,
-                ShardSeen::Silent => false,
+                ShardSeen::Silent | ShardSeen::Down(_) => false,
                 ShardSeen::Runs(revision) | ShardSeen::Failed { revision, .. } => {
                     *revision != active.target
                 }
@@ -208,6 +210,7 @@ fn missing(record: &RolloutRecord, active: &Active, seen: &Seen) -> Vec<String> 
             ShardSeen::Runs(revision) => format!("runs revision {revision}"),
             ShardSeen::Unowned => "has no owner".into(),
             ShardSeen::Silent => "is on a node that does not answer".into(),
+            ShardSeen::Down(why) => why.clone(),
             ShardSeen::Failed { revision, .. } => format!("failed with revision {revision}"),
         };
         Some(format!("shard {shard} ({how})"))

@@ -153,6 +153,13 @@ impl RolloutRecord {
         }
     }
 
+    /// The rollout in progress, while shards are to run its target.
+    #[must_use]
+    pub fn reaching(&self) -> Option<&Active> {
+        let active = self.active.as_ref();
+        active.filter(|active| matches!(active.phase, Phase::Rolling | Phase::Held))
+    }
+
     /// Of a cluster that begins with a revision, which no shard ever ran without.
     #[must_use]
     pub fn begin_with(revision: u64) -> Self {
@@ -172,11 +179,8 @@ impl RolloutRecord {
     /// The revision that a shard is to run; 0 for none.
     #[must_use]
     pub fn revision_of(&self, shard: u32, shards: u32) -> u64 {
-        let reached = |active: &&Active| {
-            matches!(active.phase, Phase::Rolling | Phase::Held)
-                && active.selection.contains(shard, shards, self.number)
-        };
-        let active = self.active.as_ref().filter(reached);
+        let chosen = |active: &&Active| active.selection.contains(shard, shards, self.number);
+        let active = self.reaching().filter(chosen);
         active.map_or(self.stable, |active| active.target)
     }
 

@@ -355,7 +355,12 @@ fn a_rollout_goes_its_way() {
             // Not before each of them has taken it.
             let mut partly = seen(&record, &[]);
             let chosen = active(&record).selection.of(SHARDS, record.number)[0];
-            for state in [ShardSeen::Runs(1), ShardSeen::Unowned, ShardSeen::Silent] {
+            for state in [
+                ShardSeen::Runs(1),
+                ShardSeen::Unowned,
+                ShardSeen::Silent,
+                ShardSeen::Down("swaps".into()),
+            ] {
                 partly.shards[chosen as usize] = state;
                 assert_eq!(advance(&record, &partly, SOON), None, "{plan:?}");
                 let late = advance(&record, &partly, LATE).expect("late");
@@ -460,6 +465,7 @@ fn it_has_gone_back_once_no_shard_runs_it() {
     for state in [
         ShardSeen::Runs(2),
         ShardSeen::Silent,
+        ShardSeen::Down("swaps".into()),
         ShardSeen::Failed {
             revision: 2,
             why: String::new(),
