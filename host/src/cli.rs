@@ -34,6 +34,7 @@ mod shard;
 mod shards;
 mod status;
 mod verify;
+mod way;
 
 pub use output::Output;
 

@@ -331,7 +331,8 @@ impl DeployMetrics {
 
     /// The node follows this record.
     pub fn follows(&self, record: &RolloutRecord) {
-        self.active.set(f64::from(u8::from(record.active.is_some())));
+        self.active
+            .set(f64::from(u8::from(record.active.is_some())));
         self.stable.set(record.stable as f64);
     }
 

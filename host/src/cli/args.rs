@@ -10,13 +10,13 @@ use crate::config::units::Span;
 mod deploy;
 mod operate;
 
-use deploy::{
-    DEPLOY_EXAMPLES, MODULES_EXAMPLES, REVISION_EXAMPLES, REVISIONS_EXAMPLES, ROLLBACK_EXAMPLES,
-    ROLLOUT_EXAMPLES,
-};
 pub use deploy::{
     Await, Deploy, Modules, Revision, RevisionVerb, Revisions, RevisionsVerb, Rollback, Rollout,
     RolloutVerb, Where,
+};
+use deploy::{
+    DEPLOY_EXAMPLES, MODULES_EXAMPLES, REVISION_EXAMPLES, REVISIONS_EXAMPLES, ROLLBACK_EXAMPLES,
+    ROLLOUT_EXAMPLES,
 };
 use operate::{NODE_EXAMPLES, NODES_EXAMPLES, SHARD_EXAMPLES};
 pub use operate::{NodeOrder, NodeVerb, Nodes, Shard, ShardVerb, Wait};

@@ -196,12 +196,7 @@ fn shown_target(record: &RolloutRecord) -> u64 {
     active.or(last).unwrap_or(record.stable)
 }
 
-fn status(
-    followed: &Followed,
-    record: &RolloutRecord,
-    shards: u32,
-    said: &Said,
-) -> RolloutStatus {
+fn status(followed: &Followed, record: &RolloutRecord, shards: u32, said: &Said) -> RolloutStatus {
     let target = shown_target(record);
     let shown = shards_of(record, shards, said);
     let adopted = shown.iter().filter(|shard| shard.adopted).count();

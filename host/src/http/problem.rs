@@ -323,21 +323,89 @@ mod tests {
         let store = || "memory:".to_owned();
         let digest = deploy::objects::digest(b"x");
         for (error, status, code, retryable) in [
-            (Bucket::NoRevision { number: 3, store: store() }.into(), 404, "no-revision", false),
-            (Bucket::NoModule { digest, store: store() }.into(), 404, "no-module", false),
-            (Bucket::Vanished { store: store() }.into(), 500, "corrupt-record", false),
-            (Bucket::Size { size: 0, most: 9 }.into(), 413, "module-size", false),
-            (Bucket::Tampered { digest, found: digest, store: store() }.into(), 409, "module-tampered", false),
-            (Bucket::Contended { first: 1, last: 9 }.into(), 503, "contended", true),
-            (DeployError::Refused(Refused::Idle), 409, "rollout-idle", false),
-            (DeployError::Refused(Refused::NothingChosen), 400, "invalid-request", false),
-            (DeployError::Needed { number: 3, why: "shards run it" }, 409, "revision-needed", false),
+            (
+                Bucket::NoRevision {
+                    number: 3,
+                    store: store(),
+                }
+                .into(),
+                404,
+                "no-revision",
+                false,
+            ),
+            (
+                Bucket::NoModule {
+                    digest,
+                    store: store(),
+                }
+                .into(),
+                404,
+                "no-module",
+                false,
+            ),
+            (
+                Bucket::Vanished { store: store() }.into(),
+                500,
+                "corrupt-record",
+                false,
+            ),
+            (
+                Bucket::Size { size: 0, most: 9 }.into(),
+                413,
+                "module-size",
+                false,
+            ),
+            (
+                Bucket::Tampered {
+                    digest,
+                    found: digest,
+                    store: store(),
+                }
+                .into(),
+                409,
+                "module-tampered",
+                false,
+            ),
+            (
+                Bucket::Contended { first: 1, last: 9 }.into(),
+                503,
+                "contended",
+                true,
+            ),
+            (
+                DeployError::Refused(Refused::Idle),
+                409,
+                "rollout-idle",
+                false,
+            ),
+            (
+                DeployError::Refused(Refused::NothingChosen),
+                400,
+                "invalid-request",
+                false,
+            ),
+            (
+                DeployError::Needed {
+                    number: 3,
+                    why: "shards run it",
+                },
+                409,
+                "revision-needed",
+                false,
+            ),
             (DeployError::Changing, 503, "contended", true),
             (DeployError::Pinned, 409, "pinned", false),
         ] {
             let got = json(&Problem::from(error));
-            assert_eq!((&got["status"], &got["code"]), (&status.into(), &code.into()));
-            assert_eq!((&got["source"], &got["retryable"]), (&"host".into(), &retryable.into()), "{code}");
+            assert_eq!(
+                (&got["status"], &got["code"]),
+                (&status.into(), &code.into())
+            );
+            assert_eq!(
+                (&got["source"], &got["retryable"]),
+                (&"host".into(), &retryable.into()),
+                "{code}"
+            );
         }
     }
 

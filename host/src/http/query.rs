@@ -199,7 +199,9 @@ pub(super) fn rollout(query: &str, most: Duration) -> Result<(Option<u64>, Durat
 
 /// The parameters of `POST /v1/rollout/abort`: who wants it.
 pub(super) fn by(query: &str) -> Result<String, Refused> {
-    Ok(Fields::parse(query, &["by"])?.text("by")?.unwrap_or_default())
+    Ok(Fields::parse(query, &["by"])?
+        .text("by")?
+        .unwrap_or_default())
 }
 
 /// A whole number without a sign, which `parse` alone would take.

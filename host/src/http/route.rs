@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 
-use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, deploy, host, origin, views};
 use super::deploy::Step;
+use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, deploy, host, origin, views};
 use crate::config::units::Size;
 use crate::metrics;
 use crate::transport::Command;

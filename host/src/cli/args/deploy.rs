@@ -118,7 +118,12 @@ pub struct Deploy {
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub limit: Vec<Assignment>,
     /// Why, for whoever reads `quarry revisions`
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub note: String,
     /// So many shards more in each step, e.g. `25%`
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Rollout")]

@@ -145,7 +145,8 @@ pub(in crate::cluster) async fn ready(node: &Arc<Node>) -> Result<(), Arc<str>> 
     };
     let ready = tokio::time::timeout(READY, wait).await;
     ready.unwrap_or_else(|_| {
-        let why = lacks(node, deployed).map_or_else(|| "it has just become so".into(), |(why, _)| why);
+        let why =
+            lacks(node, deployed).map_or_else(|| "it has just become so".into(), |(why, _)| why);
         Err(format!("it was not ready within {READY:?}: {why}").into())
     })
 }
