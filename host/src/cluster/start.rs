@@ -315,7 +315,10 @@ impl Cluster {
                     .to_string()
                     .into();
                 validate(&module, &options).await?;
-                (Wanted::everywhere(Arc::new(Loaded { module, options })), None)
+                (
+                    Wanted::everywhere(Arc::new(Loaded { module, options })),
+                    None,
+                )
             }
             Guest::Deployed(loader) => {
                 let objects = Objects::new(&store, &config.path);

@@ -145,7 +145,8 @@ pub(in crate::cluster) async fn ready(node: &Arc<Node>) -> Result<(), Arc<str>> 
     };
     let ready = tokio::time::timeout(READY, wait).await;
     ready.unwrap_or_else(|_| {
-        let why = lacks(node, deployed).map_or_else(|| "it has just become so".into(), |(why, _)| why);
+        let why =
+            lacks(node, deployed).map_or_else(|| "it has just become so".into(), |(why, _)| why);
         Err(format!("it was not ready within {READY:?}: {why}").into())
     })
 }
@@ -165,7 +166,7 @@ pub(in crate::cluster) async fn another(node: &Arc<Node>, why: &str) {
 }
 
 /// What this node lacks to run all that the record says, and whether waiting a little does not help.
-pub(super) fn lacks(node: &Node, deployed: &Deployed) -> Option<(Arc<str>, bool)> {
+pub(in crate::cluster) fn lacks(node: &Node, deployed: &Deployed) -> Option<(Arc<str>, bool)> {
     let followed = deployed.followed();
     if followed.since.is_none() {
         let why = followed.trouble.clone();

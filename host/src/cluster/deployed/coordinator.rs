@@ -18,6 +18,7 @@ use super::{Deployed, Followed, notice};
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::cluster::node::Node;
+use crate::cluster::rollout::outcome_word;
 use crate::deploy::{Stored, Written};
 use crate::shard::sample::Counts;
 use crate::transport::{Ask, Destination, Told};
@@ -99,11 +100,9 @@ async fn due(
     if let Some((_, at)) = looked {
         return Some(at + STILL);
     }
-    let since = followed
-        .since
-        .map_or(Duration::ZERO, |since| {
-            clock::now().saturating_duration_since(since)
-        });
+    let since = followed.since.map_or(Duration::ZERO, |since| {
+        clock::now().saturating_duration_since(since)
+    });
     Some(now + (STILL * rank.min(RANKS)).saturating_sub(since))
 }
 
@@ -119,11 +118,9 @@ async fn step(node: &Arc<Node>, deployed: &Deployed, stored: &Stored, followed: 
     let Some(active) = &record.active else { return };
     let said = node.all_say(record.number, active.target).await;
     let seen = seen(node, record, active, &said);
-    let waited = followed
-        .since
-        .map_or(Duration::ZERO, |since| {
-            clock::now().saturating_duration_since(since)
-        });
+    let waited = followed.since.map_or(Duration::ZERO, |since| {
+        clock::now().saturating_duration_since(since)
+    });
     let Some(next) = advance(record, &seen, waited) else {
         return;
     };
@@ -151,22 +148,55 @@ fn tell(node: &Node, deployed: &Deployed, before: &RolloutRecord, now: &RolloutR
         let phase = phase_word(active.phase);
         if active.phase == Phase::Back {
             let why = &active.why;
-            tracing::warn!(event = "deploy.back", cluster, rollout, revision = target, why, "rollout goes back");
+            tracing::warn!(
+                event = "deploy.back",
+                cluster,
+                rollout,
+                revision = target,
+                why,
+                "rollout goes back"
+            );
         } else {
             tracing::info!(event = "deploy.step", cluster, rollout, revision = target, phase, %selection, "rollout goes on");
         }
         return;
     }
-    let ended = now.last.as_ref().filter(|last| last.number == before.number);
+    let ended = now
+        .last
+        .as_ref()
+        .filter(|last| last.number == before.number);
     let Some(ended) = ended else { return };
-    deployed.metrics.ended(ended.outcome);
+    deployed.metrics.ended(outcome_word(ended.outcome));
     let (target, why) = (ended.target, &ended.why);
     match ended.outcome {
         Outcome::Adopted => {
-            tracing::info!(event = "deploy.adopted", cluster, rollout, revision = target, "every shard runs the revision");
+            tracing::info!(
+                event = "deploy.adopted",
+                cluster,
+                rollout,
+                revision = target,
+                "every shard runs the revision"
+            );
+        }
+        Outcome::Refused => {
+            tracing::warn!(
+                event = "deploy.refused",
+                cluster,
+                rollout,
+                revision = target,
+                why,
+                "no shard was touched"
+            );
         }
         Outcome::RolledBack => {
-            tracing::warn!(event = "deploy.rolled_back", cluster, rollout, revision = target, why, "every shard runs what it ran before");
+            tracing::warn!(
+                event = "deploy.rolled_back",
+                cluster,
+                rollout,
+                revision = target,
+                why,
+                "every shard runs what it ran before"
+            );
         }
     }
 }
@@ -206,7 +236,11 @@ fn seen(node: &Node, record: &RolloutRecord, active: &Active, said: &Said) -> Se
         calls: counts.calls,
         errors: counts.errors,
         traps: counts.traps,
-        p99_us: if timed { counts.took.percentile_us(99) } else { 0 },
+        p99_us: if timed {
+            counts.took.percentile_us(99)
+        } else {
+            0
+        },
     };
     Seen {
         nodes: nodes.collect(),
