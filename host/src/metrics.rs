@@ -14,7 +14,7 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use quarry_core::control::Gauges;
-use quarry_core::deploy::{Outcome as RolloutOutcome, RolloutRecord};
+use quarry_core::deploy::RolloutRecord;
 
 use crate::clock;
 use crate::guest::TrapKind;
@@ -110,7 +110,7 @@ metrics_list! {
         "Attempts to swap a guest in place: outcome is swapped, or kept when the old one stayed.";
     GUEST_SWAP_PAUSE: Histogram "quarry_guest_swap_pause_seconds", Some(Unit::Seconds), ["cluster"], "Time that calls waited because of a swap.";
     ROLLOUTS: Counter "quarry_rollouts_total", Some(Unit::Count), ["cluster", "outcome"],
-        "Rollouts that this node saw to their end: outcome is adopted or rolled-back.";
+        "Rollouts that this node saw to their end: outcome is adopted, rolled-back, or refused before any shard was touched.";
     ROLLOUT_ACTIVE: Gauge "quarry_rollout_active_count", Some(Unit::Count), ["cluster"], "1 while a rollout is in progress, as this node knows, else 0.";
     ROLLOUT_STABLE: Gauge "quarry_rollout_stable_info", None, ["cluster"], "The revision that shards run which no rollout has reached.";
     ROLLOUT_FAILED: Gauge "quarry_rollout_failed_shards_count", Some(Unit::Count), ["cluster"],
@@ -341,12 +341,8 @@ impl DeployMetrics {
         self.failed.set(shards as f64);
     }
 
-    /// This node wrote the end of a rollout.
-    pub fn ended(&self, outcome: RolloutOutcome) {
-        let outcome = match outcome {
-            RolloutOutcome::Adopted => "adopted",
-            RolloutOutcome::RolledBack => "rolled-back",
-        };
+    /// This node wrote the end of a rollout: adopted, rolled-back or refused.
+    pub fn ended(&self, outcome: &'static str) {
         counter!(ROLLOUTS.name, "cluster" => self.cluster.clone(), "outcome" => outcome)
             .increment(1);
     }

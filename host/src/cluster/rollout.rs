@@ -1,6 +1,5 @@
 //! How a rollout goes, for operators: the record, and what every node says of its shards.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +74,7 @@ pub struct EndedView {
     pub rollout: u64,
     /// What was rolled out.
     pub target: u64,
-    /// `adopted` or `rolled-back`.
+    /// `adopted`, `rolled-back`, or `refused`: no shard was touched.
     pub outcome: &'static str,
     /// Why; empty when there is nothing to say.
     pub why: String,
@@ -270,11 +269,18 @@ fn ended_view(ended: &Ended) -> EndedView {
     EndedView {
         rollout: ended.number,
         target: ended.target,
-        outcome: match ended.outcome {
-            Outcome::Adopted => "adopted",
-            Outcome::RolledBack => "rolled-back",
-        },
+        outcome: outcome_word(ended.outcome),
         why: ended.why.clone(),
+    }
+}
+
+/// The word for how a rollout ended.
+#[must_use]
+pub fn outcome_word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Adopted => "adopted",
+        Outcome::RolledBack => "rolled-back",
+        Outcome::Refused => "refused",
     }
 }
 

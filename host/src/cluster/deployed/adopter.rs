@@ -166,7 +166,7 @@ pub(in crate::cluster) async fn another(node: &Arc<Node>, why: &str) {
 }
 
 /// What this node lacks to run all that the record says, and whether waiting a little does not help.
-pub(super) fn lacks(node: &Node, deployed: &Deployed) -> Option<(Arc<str>, bool)> {
+pub(in crate::cluster) fn lacks(node: &Node, deployed: &Deployed) -> Option<(Arc<str>, bool)> {
     let followed = deployed.followed();
     if followed.since.is_none() {
         let why = followed.trouble.clone();

@@ -18,6 +18,7 @@ use super::{Deployed, Followed, notice};
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::cluster::node::Node;
+use crate::cluster::rollout::outcome_word;
 use crate::deploy::{Stored, Written};
 use crate::shard::sample::Counts;
 use crate::transport::{Ask, Destination, Told};
@@ -165,7 +166,7 @@ fn tell(node: &Node, deployed: &Deployed, before: &RolloutRecord, now: &RolloutR
         .as_ref()
         .filter(|last| last.number == before.number);
     let Some(ended) = ended else { return };
-    deployed.metrics.ended(ended.outcome);
+    deployed.metrics.ended(outcome_word(ended.outcome));
     let (target, why) = (ended.target, &ended.why);
     match ended.outcome {
         Outcome::Adopted => {
@@ -175,6 +176,16 @@ fn tell(node: &Node, deployed: &Deployed, before: &RolloutRecord, now: &RolloutR
                 rollout,
                 revision = target,
                 "every shard runs the revision"
+            );
+        }
+        Outcome::Refused => {
+            tracing::warn!(
+                event = "deploy.refused",
+                cluster,
+                rollout,
+                revision = target,
+                why,
+                "no shard was touched"
             );
         }
         Outcome::RolledBack => {
