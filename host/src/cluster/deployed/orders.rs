@@ -22,7 +22,7 @@ impl Cluster {
     ) -> Result<Ordered, DeployError> {
         let deployed = self.node.deployed()?;
         let ordered = deployed.objects.deploy(draft, options).await;
-        self.node.ordered(deployed);
+        self.node.ordered(deployed).await;
         ordered
     }
 
@@ -37,7 +37,7 @@ impl Cluster {
     ) -> Result<Ordered, DeployError> {
         let deployed = self.node.deployed()?;
         let ordered = deployed.objects.roll_out(revision, options).await;
-        self.node.ordered(deployed);
+        self.node.ordered(deployed).await;
         ordered
     }
 
@@ -48,7 +48,7 @@ impl Cluster {
     pub async fn roll_back(&self, options: &RolloutOptions) -> Result<Ordered, DeployError> {
         let deployed = self.node.deployed()?;
         let ordered = deployed.objects.roll_back(options).await;
-        self.node.ordered(deployed);
+        self.node.ordered(deployed).await;
         ordered
     }
 
@@ -61,7 +61,6 @@ impl Cluster {
         let stored = deployed.objects.order(command).await?;
         let counter = stored.record.counter;
         deployed.learn(stored.clone());
-        deployed.look();
         notice(&self.node, counter);
         Ok(stored)
     }
@@ -82,9 +81,9 @@ impl Node {
         self.deployed.as_ref().ok_or(DeployError::Pinned)
     }
 
-    /// The record may have changed by an order that was given here: everybody looks at once.
-    fn ordered(self: &Arc<Self>, deployed: &Deployed) {
-        deployed.look();
+    /// The record may have changed by an order that was given here: everybody looks at once, this node before its caller goes on.
+    async fn ordered(self: &Arc<Self>, deployed: &Deployed) {
         notice(self, u64::MAX);
+        deployed.read().await;
     }
 }
