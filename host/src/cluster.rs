@@ -55,6 +55,7 @@ use crate::store::probe::ProbeReport;
 use crate::transport::Run;
 
 mod deployed;
+mod founding;
 mod node;
 mod parking;
 mod peers;

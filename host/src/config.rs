@@ -360,6 +360,19 @@ impl Config {
         layers::load(sources)
     }
 
+    /// The value of a key as a flag or a variable would give it; none where there is no such key, or it is a table.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        let key = Self::keys().find(|key| key.name == name)?;
+        match (key.get)(self) {
+            serde_json::Value::String(text) => Some(text),
+            value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => {
+                Some(value.to_string())
+            }
+            _ => None,
+        }
+    }
+
     /// Sets a key, such as `limits.memory`, to a value as a flag or a variable would give it. How it fits with others is for
     /// [`Config::validate`].
     ///

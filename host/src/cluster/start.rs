@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use quarry_core::strategy::Strategy;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Cluster;
 use super::deployed::{self, Deployed};
+use super::founding::Founding;
 use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
 use super::place::{self, Place, Waiting};
@@ -22,7 +24,7 @@ use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
 use crate::db::open::Databases;
 use crate::db::{merge, settings};
-use crate::deploy::{Catalog, Loaded, Loader, Objects};
+use crate::deploy::{Catalog, DeployError, Loaded, Loader, Objects};
 use crate::gate::flusher;
 use crate::guest::{Failure, Limits, Module};
 use crate::lease::LeaseStore;
@@ -76,6 +78,9 @@ pub enum StartError {
         /// The guest's words.
         reason: String,
     },
+    /// What a cluster begins with could not be deployed to it.
+    #[error("what the cluster begins with is not deployed: {0}")]
+    Deploy(#[from] DeployError),
     /// The system gives no more threads.
     #[error("the node's threads did not start: {0}")]
     Threads(std::io::Error),
@@ -168,7 +173,11 @@ enum Guest {
     /// Every shard runs this.
     Pinned(Arc<dyn Module>),
     /// The rollout record in the bucket says what each shard runs; this makes guests of what lies there.
-    Deployed(Arc<dyn Loader>),
+    Deployed {
+        loader: Arc<dyn Loader>,
+        /// What the cluster begins with, where nothing was deployed to it.
+        first: Option<Bytes>,
+    },
 }
 
 impl ClusterBuilder {
@@ -181,6 +190,17 @@ impl ClusterBuilder {
             leases: None,
             network: None,
         }
+    }
+
+    /// With a component that becomes the first revision of a cluster to which nothing was deployed yet, with the configuration's
+    /// `module.name` and `module.options`. Of several nodes that start so at once one wins. Where something was deployed, this changes
+    /// nothing, and a warning says so where that is something else. It has no effect on a node with a guest of its own.
+    #[must_use]
+    pub fn first(mut self, component: Bytes) -> Self {
+        if let Guest::Deployed { first, .. } = &mut self.guest {
+            *first = Some(component);
+        }
+        self
     }
 
     /// On a store that is open already (`store` and `store_options` of the configuration are not looked at): one in memory that several
@@ -292,7 +312,8 @@ impl Cluster {
     /// It takes no shards before it can run what the record says; [`Cluster::rollout`] tells why, and it goes on trying.
     #[must_use]
     pub fn deployed(config: Arc<Config>, loader: Arc<dyn Loader>) -> ClusterBuilder {
-        ClusterBuilder::new(config, Guest::Deployed(loader))
+        let first = None;
+        ClusterBuilder::new(config, Guest::Deployed { loader, first })
     }
 
     async fn run(
@@ -309,7 +330,7 @@ impl Cluster {
         }
         let cluster: Arc<str> = config.cluster.as_str().into();
         let name: Arc<str> = config.node.as_str().into();
-        let (wanted, deployed) = match guest {
+        let (wanted, deployed, founding) = match guest {
             Guest::Pinned(module) => {
                 let options: Arc<str> = serde_json::Value::Object(config.module.options.clone())
                     .to_string()
@@ -318,14 +339,16 @@ impl Cluster {
                 (
                     Wanted::everywhere(Arc::new(Loaded { module, options })),
                     None,
+                    None,
                 )
             }
-            Guest::Deployed(loader) => {
+            Guest::Deployed { loader, first } => {
+                let founding = first.map(|component| Founding::new(component, loader.clone()));
                 let objects = Objects::new(&store, &config.path);
                 let on = threads.query();
                 let catalog = Catalog::new(objects.clone(), loader, config.clone(), on);
                 let deployed = Deployed::new(objects, catalog, &cluster);
-                (Deployed::unread(), Some(deployed))
+                (Deployed::unread(), Some(deployed), founding)
             }
         };
         let mut tending = maintenance::Options::new(threads.compaction());
@@ -392,12 +415,15 @@ impl Cluster {
         match node.config.probe {
             Probe::Background => {
                 node.tasks.spawn_on(
-                    in_background(node.clone(), waiting, bound),
+                    in_background(node.clone(), waiting, bound, founding),
                     &node.threads.control(),
                 );
             }
             probe => {
                 check_store(&node, probe == Probe::Before).await?;
+                if let Some(founding) = &founding {
+                    founding.carry_out(&node).await?;
+                }
                 Peers::start(&node, bound).await?;
                 deployed::begin(&node);
                 if let Err(why) = deployed::ready(&node).await {
@@ -562,10 +588,28 @@ async fn first_round(
 }
 
 /// Tries the store until it passes, then opens the shards. Data of another shape ends it.
-async fn in_background(node: Arc<Node>, waiting: Waiting, bound: Bound) {
+async fn in_background(
+    node: Arc<Node>,
+    waiting: Waiting,
+    bound: Bound,
+    founding: Option<Founding>,
+) {
     let mut pause = PROBE_FIRST;
+    let prepare = async || {
+        check_store(&node, true).await?;
+        match &founding {
+            Some(founding) => founding.carry_out(&node).await,
+            None => Ok(()),
+        }
+    };
     loop {
-        match check_store(&node, true).await {
+        let mut prepared = prepare().await;
+        if let Err(error @ StartError::Guest { .. }) = &prepared {
+            // Another one may be deployed.
+            tracing::error!(%error, "the cluster does not begin with this module");
+            prepared = Ok(());
+        }
+        match prepared {
             Ok(()) => {
                 if let Err(error) = Peers::start(&node, bound).await {
                     tracing::error!(%error, "calls are not forwarded to other nodes");

@@ -189,6 +189,15 @@ impl DeployError {
         }
     }
 
+    /// Whether it was refused for what was asked, or for what is deployed: the store works, and what lies there is whole.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        !matches!(
+            self.code(),
+            "store-failed" | "contended" | "outcome-unknown" | "corrupt-record"
+        )
+    }
+
     /// Whether it may pass by itself.
     #[must_use]
     pub fn is_transient(&self) -> bool {

@@ -285,6 +285,16 @@ pub fn revision(revision: &Revision, record: &RolloutRecord) -> Value {
     })
 }
 
+/// A revision, and what the cluster does with it now.
+///
+/// # Errors
+/// When the store fails, or the rollout record is unreadable.
+pub async fn revision_of(objects: &Objects, found: &Revision) -> Result<Value, DeployError> {
+    let record = objects.rollout().await?;
+    let record = record.map_or_else(RolloutRecord::fresh, |seen| seen.record);
+    Ok(revision(found, &record))
+}
+
 /// The newest revisions below a number, the newest first. One that cannot be read is listed with the reason.
 ///
 /// # Errors
@@ -325,16 +335,39 @@ pub async fn modules(objects: &Objects) -> Result<Value, DeployError> {
     Ok(json!({"modules": objects.modules().await?}))
 }
 
-/// The rollout record, without what only nodes need of it.
+/// The rollout record as operators are told of it, without what only nodes know.
 #[must_use]
 pub fn record(record: &RolloutRecord) -> Value {
-    let body = record.encode().unwrap_or_default();
-    let mut value: Value = serde_json::from_slice(&body).unwrap_or_default();
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("version");
-        fields.remove("nonce");
+    let active = record.active.as_ref().map(|active| {
+        let (plan, percent) = plan_words(active.plan);
+        json!({
+            "target": active.target, "by": active.by, "plan": plan, "percent": percent, "phase": active.phase,
+            "paused": active.paused, "selection": active.selection.to_string(), "why": active.why,
+        })
+    });
+    let last = record.last.as_ref().map(|last| {
+        json!({"rollout": last.number, "target": last.target, "outcome": last.outcome, "why": last.why})
+    });
+    json!({
+        "counter": record.counter, "rollout": record.number, "stable": record.stable, "previous": record.previous,
+        "active": active, "last": last,
+    })
+}
+
+/// The same where nothing was ever deployed.
+#[must_use]
+pub fn no_record() -> Value {
+    record(&RolloutRecord::fresh())
+}
+
+/// The words for a plan.
+fn plan_words(plan: Plan) -> (PlanWord, Option<u8>) {
+    match plan {
+        Plan::All => (PlanWord::All, None),
+        Plan::Waves(percent) => (PlanWord::Waves, Some(percent)),
+        Plan::Canary(percent) => (PlanWord::Canary, Some(percent)),
+        Plan::Chosen => (PlanWord::Chosen, None),
     }
-    value
 }
 
 fn wrong(name: &'static str, given: &impl Serialize, valid: &str) -> DeployError {

@@ -140,7 +140,7 @@ fn check(
         active.phase = Phase::Rolling;
         active.selection = match active.plan {
             Plan::All => Selection::All,
-            Plan::Waves(percent) | Plan::Canary(percent) => part(percent, shards),
+            Plan::Waves(percent) | Plan::Canary(percent) => Selection::part(percent, shards),
             Plan::Chosen => active.selection.clone(),
         };
         return Some(next);
@@ -229,7 +229,7 @@ fn onward(record: &RolloutRecord, active: &Active, seen: &Seen) -> RolloutRecord
     match active.plan {
         Plan::All => active.selection = Selection::All,
         Plan::Waves(percent) => {
-            let step = part(percent, shards).count(shards);
+            let step = Selection::part(percent, shards).count(shards);
             let more = reached.saturating_add(step);
             active.selection = if more >= shards {
                 Selection::All
@@ -240,12 +240,6 @@ fn onward(record: &RolloutRecord, active: &Active, seen: &Seen) -> RolloutRecord
         Plan::Canary(_) | Plan::Chosen => active.phase = Phase::Held,
     }
     next
-}
-
-/// So many percent of the shards, and one at least.
-fn part(percent: u8, shards: u32) -> Selection {
-    let count = (u64::from(shards) * u64::from(percent)).div_ceil(100);
-    Selection::First(u32::try_from(count).unwrap_or(u32::MAX).max(1))
 }
 
 fn back(record: &RolloutRecord, why: String) -> RolloutRecord {
