@@ -10,6 +10,7 @@ use super::Cluster;
 use super::deployed::coordinator::{Said, calls, phase_word};
 use super::deployed::{Followed, adopter};
 use super::said::{CheckSaid, ShardDoes, SwapsSaid};
+use crate::call::CallErrorKind;
 use crate::clock;
 use crate::deploy::DeployError;
 
@@ -306,7 +307,12 @@ fn nodes_of(said: &Said) -> Vec<NodeRollout> {
                 let error: &crate::call::CallError = error;
                 NodeRollout {
                     node,
-                    check: "silent",
+                    // It runs a guest of its own.
+                    check: if error.kind == CallErrorKind::Refused {
+                        "refused"
+                    } else {
+                        "silent"
+                    },
                     why: Some(error.message.clone()),
                     counter: None,
                 }

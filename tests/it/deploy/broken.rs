@@ -68,6 +68,13 @@ async fn a_node_that_cannot_load_what_is_deployed_takes_no_shards() {
     );
     load.progress(50).await;
     assert_eq!(world.nodes["c"].serves(), [0_u32; 0]);
+    // It can be stopped, too.
+    world.join("d").await;
+    let waiting = world.nodes.remove("d").expect("it");
+    let stop = waiting.cluster.stop();
+    tokio::time::timeout(Duration::from_secs(20), stop)
+        .await
+        .expect("it stops");
     // The next revision is one that it can run.
     world.adopt("plain-2").await;
     world.spread().await;
@@ -150,6 +157,12 @@ async fn nodes_with_a_guest_of_their_own_are_told_of() {
             .await,
         Err(DeployError::Pinned)
     ));
+    world
+        .status("it is known", |status| {
+            let mut nodes = status.nodes.iter();
+            nodes.any(|node| *node.node == *"z" && node.check == "refused")
+        })
+        .await;
     let ended = world.deploy(Library::bytes("plain-2"), &all()).await;
     assert_eq!(ended.outcome, "refused", "{}", ended.why);
     assert!(

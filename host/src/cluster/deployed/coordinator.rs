@@ -12,6 +12,7 @@ use quarry_core::deploy::{
     Active, Check, Outcome, Phase, RolloutRecord, Sample, Seen, ShardSeen, advance,
 };
 use quarry_core::lease::record::{NodeName, NodeState};
+use quarry_core::route::RouteTable;
 
 use super::said::{NodeSaid, ShardDoes};
 use super::{Deployed, Followed, notice};
@@ -244,7 +245,13 @@ fn seen(node: &Node, record: &RolloutRecord, active: &Active, said: &Said) -> Se
     };
     Seen {
         nodes: nodes.collect(),
-        shards: shards(node, record.counter, said),
+        shards: shards(
+            &node.leases.routes(),
+            node.config.shards,
+            record,
+            active,
+            said,
+        ),
         old: sample(&old),
         new: sample(&new),
     }
@@ -263,14 +270,31 @@ pub(in crate::cluster) fn calls(said: &Said, revision: u64) -> Counts {
     all
 }
 
-/// How each shard is, of all that was said by nodes that follow the record at least to `counter`.
-fn shards(node: &Node, counter: u64, said: &Said) -> Vec<ShardSeen> {
+/// How each shard is, of all that was said by nodes that follow the record in this version.
+fn shards(
+    routes: &RouteTable,
+    count: u32,
+    record: &RolloutRecord,
+    active: &Active,
+    said: &Said,
+) -> Vec<ShardSeen> {
+    let counter = record.counter;
     let mut seen: Vec<(u64, ShardSeen)> = Vec::new();
-    let routes = node.leases.routes();
-    for shard in 0..node.config.shards {
+    for shard in 0..count {
         let route = routes.shards.get(shard as usize).and_then(Option::as_ref);
         let owner = route.and_then(|route| said.get(&route.owner));
         let unknown = match owner {
+            // It runs a guest of its own: it takes no revision, and has none to go back from.
+            Some(Err(error)) if error.kind == CallErrorKind::Refused => {
+                if active.phase == Phase::Back {
+                    ShardSeen::Unowned
+                } else {
+                    ShardSeen::Failed {
+                        revision: active.target,
+                        why: error.message.clone(),
+                    }
+                }
+            }
             // It did not answer, or does not know of the step yet.
             Some(Err(_)) => ShardSeen::Silent,
             Some(Ok(said)) if said.counter < counter => ShardSeen::Silent,
@@ -387,3 +411,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -187,3 +187,71 @@ impl Node {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{Ask, Told};
+
+    #[test]
+    fn what_is_said_comes_over() {
+        let mut pauses = Times::default();
+        pauses.record(std::time::Duration::from_micros(900));
+        let shard = |shard, does| ShardSaid {
+            shard,
+            generation: 3,
+            revision: Some(1),
+            does,
+        };
+        let why = || "no \"reason\"".to_owned();
+        for check in [
+            CheckSaid::Busy,
+            CheckSaid::Fine,
+            CheckSaid::Refused { why: why() },
+        ] {
+            let said = NodeSaid {
+                node: "a".into(),
+                counter: 7,
+                check,
+                shards: vec![
+                    shard(0, ShardDoes::Runs),
+                    shard(1, ShardDoes::Down { why: why() }),
+                    shard(
+                        2,
+                        ShardDoes::Failed {
+                            revision: 2,
+                            why: why(),
+                        },
+                    ),
+                ],
+                calls: vec![(
+                    1,
+                    Counts {
+                        calls: 5,
+                        took: pauses.clone(),
+                        ..Counts::default()
+                    },
+                )],
+                swaps: SwapsSaid {
+                    pauses: pauses.clone(),
+                    longest_us: 900,
+                    parked: 2,
+                },
+                trouble: None,
+            };
+            let told = Told::Deployed(Box::new(said));
+            let json = serde_json::to_string(&told).expect("it has a form");
+            assert_eq!(serde_json::from_str::<Told>(&json).expect(&json), told);
+        }
+        for ask in [
+            Ask::Deployed {
+                number: 1,
+                target: 2,
+            },
+            Ask::Rollout { counter: u64::MAX },
+        ] {
+            let json = serde_json::to_string(&ask).expect("it has a form");
+            assert_eq!(serde_json::from_str::<Ask>(&json).expect(&json), ask);
+        }
+    }
+}
