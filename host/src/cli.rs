@@ -17,6 +17,7 @@ mod bench;
 pub mod build;
 mod call;
 mod config;
+mod deploy;
 mod dev;
 mod doctor;
 mod load;
@@ -24,6 +25,8 @@ mod new;
 mod nodes;
 mod operate;
 pub mod output;
+mod revisions;
+mod rollout;
 mod running;
 mod serve;
 mod settings;
@@ -31,10 +34,12 @@ mod shard;
 mod shards;
 mod status;
 mod verify;
+mod way;
 
 pub use output::Output;
 
 use crate::config as configuration;
+use crate::deploy::DeployError;
 use crate::telemetry;
 use args::Command;
 
@@ -46,7 +51,11 @@ Exit codes:
     1  failed
     2  wrong arguments or configuration
     3  the server cannot be reached
-    4  the server or the guest refused the request
+    4  the server or the guest refused the request, or a node cannot run a revision
+    5  a rollout was rolled back
+    6  a rollout was not done in time, and goes on
+    7  another rollout took the place of this one before its end was seen
+    8  a rollout was begun, and its end was not awaited
   130  interrupted (Ctrl-C) before it was done
 
 Data goes to standard output, messages to standard error. With --json data and errors are JSON;
@@ -77,6 +86,14 @@ pub enum Exit {
     Unreachable = 3,
     /// The server or the guest refused the request.
     Refused = 4,
+    /// A rollout was rolled back.
+    RolledBack = 5,
+    /// A rollout was not done in time, and goes on.
+    TimedOut = 6,
+    /// Another rollout took the place of this one before its end was seen.
+    Superseded = 7,
+    /// A rollout was begun, and its end was not awaited.
+    Begun = 8,
     /// Ctrl-C.
     Interrupted = 130,
 }
@@ -113,6 +130,9 @@ pub enum Error {
     /// The server or the guest refused the request.
     #[error("{0}")]
     Refused(crate::client::Error),
+    /// An order was not given to a cluster's bucket.
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -133,6 +153,8 @@ impl Error {
             Self::Usage(_) | Self::Config(_) | Self::Log(_) => Exit::Usage,
             Self::Unreachable(_) => Exit::Unreachable,
             Self::Refused(_) => Exit::Refused,
+            Self::Deploy(error) if error.is_refusal() => Exit::Refused,
+            Self::Deploy(_) => Exit::Failed,
             Self::Interrupted => Exit::Interrupted,
         }
     }
@@ -149,6 +171,7 @@ impl Error {
             Self::Failed(_) => "failed",
             Self::Unreachable(_) => "unreachable",
             Self::Refused(error) => error.code(),
+            Self::Deploy(error) => error.code(),
             Self::Interrupted => "interrupted",
             Self::ClosedPipe => "closed",
         }
@@ -206,6 +229,12 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
         Command::Serve(args) => serve::run(&args, out).await,
         Command::Verify(args) => verify::run(&args, out).await,
         Command::Bench(args) => bench::run(&args, out).await,
+        Command::Deploy(args) => deploy::run(&args, out).await,
+        Command::Rollback(args) => rollout::back(&args, out).await,
+        Command::Rollout(args) => rollout::run(args.verb, out).await,
+        Command::Revisions(args) => revisions::list(args, out).await,
+        Command::Revision(args) => revisions::show(args.verb, out).await,
+        Command::Modules(args) => revisions::modules(&args, out).await,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use reqwest::{Method, RequestBuilder, Response, Url};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::call::{Durability, Read, Target};
@@ -287,6 +287,47 @@ impl Client {
     pub async fn post(&self, path: &str, within: Duration) -> Result<Value, Error> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let request = self.request(Method::POST, path, query);
+        let reply = self.send(request, within.saturating_add(GRACE)).await?;
+        serde_json::from_slice(&reply.payload)
+            .map_err(|error| self.foreign(format!("{path} is not JSON: {error}")))
+    }
+
+    /// Has something done that a JSON body describes; gives the JSON of the answer.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn post_json(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        within: Duration,
+    ) -> Result<Value, Error> {
+        let body = serde_json::to_vec(body)
+            .map_err(|error| self.foreign(format!("the body has no JSON form: {error}")))?;
+        let json = "application/json";
+        self.post_body(path, json, body.into(), within).await
+    }
+
+    /// Sends bytes as they are; gives the JSON of the answer.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn upload(&self, path: &str, bytes: Bytes, within: Duration) -> Result<Value, Error> {
+        self.post_body(path, "application/wasm", bytes, within)
+            .await
+    }
+
+    async fn post_body(
+        &self,
+        path: &str,
+        content: &str,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<Value, Error> {
+        let request = self.request(Method::POST, path, "");
+        let request = request
+            .header(http::header::CONTENT_TYPE, content)
+            .body(body);
         let reply = self.send(request, within.saturating_add(GRACE)).await?;
         serde_json::from_slice(&reply.payload)
             .map_err(|error| self.foreign(format!("{path} is not JSON: {error}")))

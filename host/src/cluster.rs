@@ -54,19 +54,24 @@ use crate::shard::{Control, ShardHandle};
 use crate::store::probe::ProbeReport;
 use crate::transport::Run;
 
+mod deployed;
+mod founding;
 mod node;
 mod parking;
 mod peers;
 mod place;
 mod remote;
+pub mod rollout;
 mod routing;
 mod runner;
 mod start;
 pub mod status;
 mod supervise;
 mod swap;
+mod wanted;
 
 pub use crate::shard::swap::{NotSwapped, SwapStep};
+pub use deployed::said;
 use node::Node;
 pub use start::{ClusterBuilder, StartError};
 use status::{Location, ShardReport};

@@ -99,6 +99,8 @@ section! {
         module: Module;
         /// What a guest may use.
         limits: Limits;
+        /// How nodes follow what is deployed to their cluster.
+        deploy: Deploy;
         /// Logging.
         log: Log;
     }
@@ -311,6 +313,15 @@ section! {
 }
 
 section! {
+    /// How nodes follow what is deployed to their cluster.
+    Deploy, "deploy.", DEPLOY_KEYS, |c| c.deploy;
+
+    /// How often a node looks whether something was deployed, where nobody tells it: one small read. While a rollout is in progress it looks
+    /// every second.
+    poll: Duration = secs(10), Kind::Duration(millis(100), secs(3600));
+}
+
+section! {
     /// Logging, to standard error.
     Log, "log.", LOG_KEYS, |c| c.log;
 
@@ -335,6 +346,7 @@ impl Config {
             CALL_KEYS,
             MODULE_KEYS,
             LIMIT_KEYS,
+            DEPLOY_KEYS,
             LOG_KEYS,
         ];
         sections.into_iter().flatten()
@@ -346,6 +358,31 @@ impl Config {
     /// Every problem of every layer, each with its key and where it came from.
     pub fn load(sources: &Sources) -> Result<Loaded, Error> {
         layers::load(sources)
+    }
+
+    /// The value of a key as a flag or a variable would give it; none where there is no such key, or it is a table.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<String> {
+        let key = Self::keys().find(|key| key.name == name)?;
+        match (key.get)(self) {
+            serde_json::Value::String(text) => Some(text),
+            value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => {
+                Some(value.to_string())
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets a key, such as `limits.memory`, to a value as a flag or a variable would give it. How it fits with others is for
+    /// [`Config::validate`].
+    ///
+    /// # Errors
+    /// That there is no such key, or what is wrong with the value and what is valid.
+    pub(crate) fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let key = Self::keys().find(|key| key.name == name);
+        let key = key.ok_or_else(|| format!("there is no key {name}"))?;
+        let value = key.read(&key.kind.parse_text(text, key.optional))?;
+        (key.set)(self, &value)
     }
 
     /// Checks every value and how they fit together.

@@ -55,6 +55,11 @@ pub trait Module: Send + Sync + 'static {
         context: InstanceContext,
     ) -> Result<Box<dyn QueryInstance>, Failure>;
 
+    /// The limits that its instances run under, where it has some of its own: else those of its node.
+    fn limits(&self) -> Option<&Arc<Limits>> {
+        None
+    }
+
     /// How often an instance for queries was refused on this node for want of room. It only grows; when it does, shards give back the
     /// instances for queries that they do not use.
     fn crowded(&self) -> u64 {

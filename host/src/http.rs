@@ -36,6 +36,7 @@ use crate::metrics::{self, Exporter};
 
 mod body;
 mod calls;
+mod deploy;
 mod host;
 mod openapi;
 mod origin;
@@ -56,6 +57,8 @@ use watch::{Activity, Verdict, Watched};
 pub const HEADERS_MAX: usize = 64;
 /// Requests in progress on one HTTP/2 connection, at most.
 pub const STREAMS_MAX: u32 = 64;
+/// Components that are uploaded at the same time, at most.
+const UPLOADS_MAX: usize = 2;
 /// Phases of a server, in their order: it serves,
 const SERVING: u8 = 0;
 /// accepts nothing more and finishes what is in progress,
@@ -211,6 +214,7 @@ impl HttpServer {
             phase: AtomicU8::new(SERVING),
             connections: metrics::http_connections(),
             bodies: body::Bodies::new(options.max_bodies),
+            uploads: Semaphore::new(UPLOADS_MAX),
             options,
         });
         let (tasks, drain, cut) = (
@@ -295,6 +299,8 @@ struct Shared {
     phase: AtomicU8,
     connections: ::metrics::Gauge,
     bodies: body::Bodies,
+    /// Components in transfer, whose bytes are in no other bound.
+    uploads: Semaphore,
 }
 
 impl std::fmt::Debug for Shared {

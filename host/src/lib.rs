@@ -12,6 +12,7 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod db;
+pub mod deploy;
 pub mod gate;
 pub mod guest;
 pub mod http;

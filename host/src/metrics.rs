@@ -14,6 +14,7 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use quarry_core::control::Gauges;
+use quarry_core::deploy::RolloutRecord;
 
 use crate::clock;
 use crate::guest::TrapKind;
@@ -108,6 +109,12 @@ metrics_list! {
     GUEST_SWAPS: Counter "quarry_guest_swaps_total", Some(Unit::Count), ["cluster", "shard", "outcome"],
         "Attempts to swap a guest in place: outcome is swapped, or kept when the old one stayed.";
     GUEST_SWAP_PAUSE: Histogram "quarry_guest_swap_pause_seconds", Some(Unit::Seconds), ["cluster"], "Time that calls waited because of a swap.";
+    ROLLOUTS: Counter "quarry_rollouts_total", Some(Unit::Count), ["cluster", "outcome"],
+        "Rollouts that this node saw to their end: outcome is adopted, rolled-back, or refused before any shard was touched.";
+    ROLLOUT_ACTIVE: Gauge "quarry_rollout_active_count", Some(Unit::Count), ["cluster"], "1 while a rollout is in progress, as this node knows, else 0.";
+    ROLLOUT_STABLE: Gauge "quarry_rollout_stable_info", None, ["cluster"], "The revision that shards run which no rollout has reached.";
+    ROLLOUT_FAILED: Gauge "quarry_rollout_failed_shards_count", Some(Unit::Count), ["cluster"],
+        "Shards of this node that did not take the revision that they are to run.";
     LEASE_CLAIMS: Counter "quarry_lease_claims_total", Some(Unit::Count), ["cluster", "outcome"],
         "Leases that this node tried to claim: outcome is won or lost.";
     LEASE_RELEASES: Counter "quarry_lease_releases_total", Some(Unit::Count), ["cluster"], "Leases that this node freed after it closed their shards.";
@@ -297,6 +304,47 @@ impl ShardMetrics {
 
     fn observe(&self, metric: &Metric, took: Duration) {
         histogram!(metric.name, "cluster" => self.cluster.clone()).record(took);
+    }
+}
+
+/// The metrics of what is deployed, resolved once.
+#[derive(Debug)]
+pub struct DeployMetrics {
+    cluster: String,
+    active: metrics::Gauge,
+    stable: metrics::Gauge,
+    failed: metrics::Gauge,
+}
+
+impl DeployMetrics {
+    /// The metrics of a node of a cluster.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        let gauge = |metric: &Metric| gauge!(metric.name, "cluster" => cluster.to_owned());
+        Self {
+            cluster: cluster.into(),
+            active: gauge(&ROLLOUT_ACTIVE),
+            stable: gauge(&ROLLOUT_STABLE),
+            failed: gauge(&ROLLOUT_FAILED),
+        }
+    }
+
+    /// The node follows this record.
+    pub fn follows(&self, record: &RolloutRecord) {
+        self.active
+            .set(f64::from(u8::from(record.active.is_some())));
+        self.stable.set(record.stable as f64);
+    }
+
+    /// So many shards did not take what they are to run.
+    pub fn failed(&self, shards: usize) {
+        self.failed.set(shards as f64);
+    }
+
+    /// This node wrote the end of a rollout: adopted, rolled-back or refused.
+    pub fn ended(&self, outcome: &'static str) {
+        counter!(ROLLOUTS.name, "cluster" => self.cluster.clone(), "outcome" => outcome)
+            .increment(1);
     }
 }
 

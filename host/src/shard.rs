@@ -12,11 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::call::{CallError, CallErrorKind, Durability, Read};
 use crate::clock;
 use crate::db::ShardDb;
-use crate::guest::{Limits, Request, ShardFlag};
+use crate::guest::{Limits, Module, Request, ShardFlag};
 
 mod held;
 pub mod queries;
 pub mod running;
+pub mod sample;
 pub mod slot;
 pub mod swap;
 pub mod task;
@@ -84,8 +85,34 @@ pub struct ShardHandle {
     queue: Arc<Queue>,
     db: Arc<ShardDb>,
     flag: Arc<ShardFlag>,
-    revision: Arc<AtomicU64>,
+    runs: Arc<Runs>,
     queries: Arc<QueryPool>,
+}
+
+/// What a shard runs, for who looks from outside.
+struct Runs {
+    revision: AtomicU64,
+    wall_ms: AtomicU64,
+}
+
+impl Runs {
+    fn new(module: &Arc<dyn Module>, limits: &Limits) -> Self {
+        let runs = Self {
+            revision: 0.into(),
+            wall_ms: 0.into(),
+        };
+        runs.set(module, limits);
+        runs
+    }
+
+    /// The shard runs this now; `limits` are those of a module without its own.
+    fn set(&self, module: &Arc<dyn Module>, limits: &Limits) {
+        let wall = module.limits().map_or(limits, |own| &**own).wall_time;
+        let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
+        self.wall_ms.store(wall, Ordering::Release);
+        self.revision
+            .store(module.describe().revision, Ordering::Release);
+    }
 }
 
 /// A call in a shard's queue.
@@ -134,7 +161,13 @@ impl ShardHandle {
     /// The revision that its guest runs.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.revision.load(Ordering::Acquire)
+        self.runs.revision.load(Ordering::Acquire)
+    }
+
+    /// The longest time that a call by that revision may last.
+    #[must_use]
+    pub fn wall_time(&self) -> Duration {
+        Duration::from_millis(self.runs.wall_ms.load(Ordering::Acquire))
     }
 
     /// Calls in its queue, the one that runs included, and queries that wait or run.

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{CallError, CallErrorKind, CallReply, Durability, Read};
+use crate::cluster::said::NodeSaid;
 use crate::cluster::status::{NodeReport, ShardReport};
 use crate::guest::Request;
 
@@ -133,6 +134,18 @@ pub enum Ask {
         /// How long it may wait, in milliseconds.
         wait_ms: u64,
     },
+    /// How far it is with a rollout.
+    Deployed {
+        /// The rollout's number.
+        number: u64,
+        /// Its revision; 0 when none is in progress.
+        target: u64,
+    },
+    /// The rollout record has changed.
+    Rollout {
+        /// Its counter.
+        counter: u64,
+    },
 }
 
 /// What an operator wants of a node.
@@ -176,6 +189,8 @@ pub enum Told {
         /// The newest write up to which every write is durable.
         seq: u64,
     },
+    /// To [`Ask::Deployed`].
+    Deployed(Box<NodeSaid>),
     /// It is done, or will be.
     Done,
     /// To [`Ask::Durable`]: the time is up.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::support::process::{Process, Setup, Signal, folder, guest, quarry, run, until};
 
+mod deploy;
 mod projects;
 mod refusals;
 

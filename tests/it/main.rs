@@ -4,6 +4,7 @@ mod cli;
 mod cluster;
 mod crash;
 mod dependencies;
+mod deploy;
 mod durability;
 mod examples;
 mod guests;

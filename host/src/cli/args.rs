@@ -7,8 +7,17 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use crate::bench::cluster::Part;
 use crate::config::units::Span;
 
+mod deploy;
 mod operate;
 
+pub use deploy::{
+    Await, Deploy, Modules, Revision, RevisionVerb, Revisions, RevisionsVerb, Rollback, Rollout,
+    RolloutVerb, Where,
+};
+use deploy::{
+    DEPLOY_EXAMPLES, MODULES_EXAMPLES, REVISION_EXAMPLES, REVISIONS_EXAMPLES, ROLLBACK_EXAMPLES,
+    ROLLOUT_EXAMPLES,
+};
 use operate::{NODE_EXAMPLES, NODES_EXAMPLES, SHARD_EXAMPLES};
 pub use operate::{NodeOrder, NodeVerb, Nodes, Shard, ShardVerb, Wait};
 
@@ -30,6 +39,24 @@ pub enum Command {
     /// Check that a component can run here, without running it.
     #[command(after_long_help = VERIFY_EXAMPLES)]
     Verify(Verify),
+    /// Roll a guest out to every shard, and wait until each runs it.
+    #[command(after_long_help = DEPLOY_EXAMPLES)]
+    Deploy(Deploy),
+    /// Go back to an older revision.
+    #[command(after_long_help = ROLLBACK_EXAMPLES)]
+    Rollback(Rollback),
+    /// Watch a rollout, or decide how it goes on.
+    #[command(after_long_help = ROLLOUT_EXAMPLES)]
+    Rollout(Rollout),
+    /// List the revisions of the cluster, or remove old ones.
+    #[command(after_long_help = REVISIONS_EXAMPLES)]
+    Revisions(Revisions),
+    /// Show a revision.
+    #[command(after_long_help = REVISION_EXAMPLES)]
+    Revision(Revision),
+    /// List the components in the cluster's bucket.
+    #[command(after_long_help = MODULES_EXAMPLES)]
+    Modules(Modules),
     /// Call a method of a guest and print its reply.
     #[command(after_long_help = CALL_EXAMPLES)]
     Call(Call),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::args::Dev;
-use super::running::{self, Node, Signals};
+use super::running::{self, Guest, Node, Signals};
 use super::{Error, Exit, Output, build};
 use crate::clock;
 use crate::cluster::{SwapError, SwapOptions, SwapStep};
@@ -48,7 +48,7 @@ pub(super) async fn run(args: &Dev, out: Output) -> Result<Exit, Error> {
     let guests = running::engine(&config)?;
     let start = async {
         let module = running::load(&guests, &config, &built.path, 1).await?;
-        Node::start(config.clone(), guests.clone(), module).await
+        Node::start(config.clone(), guests.clone(), Guest::Pinned(module)).await
     };
     let node = tokio::select! {
         node = start => node?,

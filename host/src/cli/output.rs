@@ -145,9 +145,48 @@ pub(super) fn cell(value: &Value) -> String {
     }
 }
 
+/// A moment given in milliseconds since 1970, as a cell.
+pub(super) fn utc(ms: &Value) -> String {
+    let Some(ms) = ms.as_u64() else {
+        return "-".into();
+    };
+    let (days, rest) = (ms / 86_400_000, ms / 1000 % 86_400);
+    // Days since 1 March of the year 0, in eras of 400 years: leap days then end a year.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let (month, day) = (
+        (5 * of_year + 2) / 153,
+        of_year - (153 * ((5 * of_year + 2) / 153) + 2) / 5 + 1,
+    );
+    let (year, month) = if month < 10 {
+        (year + era * 400, month + 3)
+    } else {
+        (year + era * 400 + 1, month - 9)
+    };
+    let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        for (ms, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (951_868_799_999, "2000-02-29T23:59:59Z"),
+            (951_868_800_000, "2000-03-01T00:00:00Z"),
+            (1_764_494_478_123_u64, "2025-11-30T09:21:18Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(&ms.into()), expected);
+        }
+        assert_eq!(utc(&Value::Null), "-");
+    }
 
     #[test]
     fn a_long_cell_is_cut() {

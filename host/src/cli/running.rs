@@ -92,12 +92,20 @@ impl Signals {
     }
 }
 
+/// Where a node has its guests from.
+pub(super) enum Guest {
+    /// It runs this, whatever is deployed.
+    Pinned(Arc<dyn Module>),
+    /// It runs what is deployed; with a component for a cluster to which nothing was.
+    Deployed(Option<Bytes>),
+}
+
 impl Node {
     /// Starts a node with a guest.
     pub async fn start(
         config: Arc<Config>,
         guests: Arc<Runtime>,
-        module: Arc<dyn Module>,
+        guest: Guest,
     ) -> Result<Self, Error> {
         // Before the cluster, which makes the metrics of its shards.
         metrics::install();
@@ -105,9 +113,17 @@ impl Node {
         let (http_threads, http) = HttpThreads::start(&config)?;
         // First: a node that was started twice must not take the shards from its twin before it notices.
         let address = Reserved::new(config.http.listen).map_err(failed)?;
-        let cluster = Cluster::start(config.clone(), module)
-            .await
-            .map_err(start_error)?;
+        let builder = match guest {
+            Guest::Pinned(module) => Cluster::builder(config.clone(), module),
+            Guest::Deployed(first) => {
+                let builder = Cluster::deployed(config.clone(), Arc::new(guests.clone()));
+                match first {
+                    Some(component) => builder.first(component),
+                    None => builder,
+                }
+            }
+        };
+        let cluster = builder.start().await.map_err(start_error)?;
         let bound =
             HttpServer::serve(address, HttpOptions::from(&*config), cluster.clone(), &http).await;
         match bound {
@@ -170,6 +186,7 @@ fn start_error(error: StartError) -> Error {
         | StartError::Record(_)
         | StartError::RecordTimeout { .. }
         | StartError::Guest { .. }
+        | StartError::Deploy(_)
         | StartError::NameTaken { .. }
         | StartError::Internal(_)
         | StartError::Threads(_) => Error::Failed(text),

@@ -3,27 +3,30 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use super::args::Serve;
-use super::running::{self, Node, Signals};
+use super::running::{self, Guest, Node, Signals};
 use super::{Error, Exit, Output};
 use crate::config::Config;
+use crate::guest::wasm::inspect;
 use crate::telemetry;
 
 pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     let config = Arc::new(Config::load(&args.settings.sources())?.config);
     telemetry::init(&config.log)?;
-    let Some(path) = config.module.path.clone() else {
-        let hint = "give the guest's component with --module FILE (`module.path`); `quarry build` makes one, `quarry dev DIR` builds and runs it";
-        return Err(Error::Usage(hint.into()));
-    };
+    let path = config.module.path.clone();
     let mut signals = Signals::watch()?;
     let guests = running::engine(&config)?;
     let start = async {
-        let module = running::load(&guests, &config, &path, 1).await?;
-        Node::start(config.clone(), guests.clone(), module).await
+        let guest = match (&path, args.attended) {
+            (Some(path), true) => Guest::Pinned(running::load(&guests, &config, path, 1).await?),
+            (Some(path), false) => Guest::Deployed(Some(component(path)?)),
+            (None, _) => Guest::Deployed(None),
+        };
+        Node::start(config.clone(), guests.clone(), guest).await
     };
     let node = tokio::select! {
         node = start => node?,
@@ -31,30 +34,35 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     };
     let url = node.url();
     let (open, shards) = (node.cluster.local_shards().len(), node.cluster.shards());
+    let revision = runs(&node);
     if out.json {
-        out.event(&json!({"event": "ready", "url": url, "cluster": config.cluster, "node": config.node, "shards": shards, "open": open}))?;
+        out.event(&json!({"event": "ready", "url": url, "cluster": config.cluster, "node": config.node, "shards": shards, "open": open, "revision": revision}))?;
     } else {
         let keeps = if config.store == "memory:" {
             ", in memory: nothing is kept (--store URL keeps it)"
         } else {
             ""
         };
+        let what = match revision {
+            Some(0) => "nothing yet (deploy a guest with `quarry deploy FILE`)".into(),
+            Some(revision) => format!("revision {revision}"),
+            None => config.module.name.clone(),
+        };
         out.note(&format!(
-            "serving {} on {url}: {open} of {shards} shards open{keeps}",
-            config.module.name
+            "serving {what} on {url}: {open} of {shards} shards open{keeps}"
         ));
     }
     let mut told = args
         .attended
         .then(|| BufReader::new(tokio::io::stdin()).lines());
-    let mut revision = 1;
+    let mut reloaded = 1;
     let why = loop {
         tokio::select! {
             signal = signals.next() => break format!("{signal:?}"),
             word = next(&mut told) => match word.as_deref() {
                 Some(RELOAD) => {
-                    revision += 1;
-                    reload(&node, &config, &path, revision, out).await?;
+                    reloaded += 1;
+                    reload(&node, &config, path.as_deref(), reloaded, out).await?;
                 }
                 Some(other) => out.note(&format!("`{other}` is not known here: {RELOAD}")),
                 None => break "the process that started this one ended".into(),
@@ -69,6 +77,19 @@ pub(super) async fn run(args: &Serve, out: Output) -> Result<Exit, Error> {
     tracing::info!(why, "stopping");
     node.stop(&mut signals, out).await;
     Ok(Exit::Done)
+}
+
+/// A component that a cluster can begin with, as far as it tells without being compiled.
+fn component(path: &Path) -> Result<Bytes, Error> {
+    let bytes = running::read(path)?;
+    inspect(&bytes).map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
+    Ok(bytes)
+}
+
+/// The revision that the cluster runs, 0 for none; nothing where this node runs a component of its own.
+fn runs(node: &Node) -> Option<u64> {
+    let record = node.cluster.rollout_record().ok()?;
+    Some(record.stable)
 }
 
 /// What a node that is attended is told to do: load its component again, and swap it in.
@@ -89,11 +110,14 @@ async fn next(told: &mut Option<Told>) -> Option<String> {
 async fn reload(
     node: &Node,
     config: &Config,
-    path: &Path,
+    path: Option<&Path>,
     revision: u64,
     out: Output,
 ) -> Result<(), Error> {
     let swapped = async {
+        let path = path.ok_or_else(|| {
+            Error::Failed("this node was started without a component of its own".into())
+        })?;
         let module = running::load(&node.guests, config, path, revision).await?;
         let swapped = node.cluster.swap(module).await;
         swapped.map_err(|error| Error::Failed(error.to_string()))

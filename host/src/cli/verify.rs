@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::args::Verify;
@@ -10,7 +11,7 @@ use super::{Error, Exit, Output, build, running};
 use crate::clock;
 use crate::config::{Config, FileSource, Flag, Sources};
 use crate::guest::wasm::inspect;
-use crate::guest::{Failure, Module};
+use crate::guest::{Failure, Limits, Module};
 
 pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     let (path, folder) = target(&args.target, out).await?;
@@ -27,26 +28,11 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     let shown = path.display().to_string();
     let bytes = running::read(&path)?;
     let inspection = inspect(&bytes).map_err(|error| Error::Failed(format!("{shown}: {error}")))?;
-    let guests = running::engine(&config)?;
     let begun = clock::now();
-    let module: Arc<dyn Module> = running::load(&guests, &config, &path, 0).await?;
-    let compiled = clock::now().saturating_duration_since(begun);
     let options = Value::Object(config.module.options.clone()).to_string();
     let checked = inspection.exports.options;
-    if checked {
-        module.validate(&options).await.map_err(|failure| {
-            Error::Failed(match failure {
-                Failure::Error(error) => format!(
-                    "{shown}: the guest refuses its options {options}: {}",
-                    error.message
-                ),
-                Failure::Trap(trap) => {
-                    format!("{shown}: the guest failed to check its options: {trap}")
-                }
-                Failure::NoRoom(why) => format!("{shown}: its options were not checked: {why}"),
-            })
-        })?;
-    }
+    check(&config, Limits::from(&config), &bytes, &shown, &options).await?;
+    let compiled = clock::now().saturating_duration_since(begun);
     if out.json {
         out.json(&json!({
             "path": shown,
@@ -75,9 +61,35 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
+/// Compiles a component, and has it check its options.
+pub(super) async fn check(
+    config: &Config,
+    limits: Limits,
+    component: &Bytes,
+    shown: &str,
+    options: &str,
+) -> Result<(), Error> {
+    let guests = running::engine(config)?;
+    let (name, limits) = (config.module.name.as_str(), Arc::new(limits));
+    let loaded = guests.load(component.clone(), name.into(), 0, limits).await;
+    let module = loaded.map_err(|error| Error::Failed(format!("{shown}: {error}")))?;
+    module.validate(options).await.map_err(|failure| {
+        Error::Failed(match failure {
+            Failure::Error(error) => format!(
+                "{shown}: the guest refuses its options {options}: {}",
+                error.message
+            ),
+            Failure::Trap(trap) => {
+                format!("{shown}: the guest failed to check its options: {trap}")
+            }
+            Failure::NoRoom(why) => format!("{shown}: its options were not checked: {why}"),
+        })
+    })
+}
+
 /// The component's file, and the folder whose quarry.toml goes with it. Where a project does not say what its build makes, the build is asked,
 /// which does nothing when nothing has changed.
-async fn target(target: &Path, out: Output) -> Result<(PathBuf, PathBuf), Error> {
+pub(super) async fn target(target: &Path, out: Output) -> Result<(PathBuf, PathBuf), Error> {
     if target.is_dir() {
         let module = build::module_of(target)?;
         let Some(path) = module.path.clone() else {

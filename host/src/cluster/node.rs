@@ -11,14 +11,17 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::deployed::Deployed;
 use super::peers::Peers;
 use super::status::{ProbeState, ProbeStatus, ShardReport, ShardState};
+use super::wanted::Wanted;
 use crate::clock;
 use crate::config::Config;
 use crate::db::open::Databases;
-use crate::guest::Module;
+use crate::deploy::Loaded;
 use crate::lease::handle::Leases;
 use crate::metrics;
+use crate::shard::sample::Samples;
 use crate::shard::slot::Slot;
 use crate::store::Store;
 use crate::store::probe::{self, ProbeReport};
@@ -37,8 +40,12 @@ pub(super) struct Node {
     pub slots: Vec<Arc<Slot>>,
     pub changed: watch::Sender<u64>,
     pub databases: Databases,
-    /// What new instances are made of.
-    pub module: ArcSwap<Loaded>,
+    /// What each shard is to run.
+    pub wanted: ArcSwap<Wanted>,
+    /// What calls come to, by revision.
+    pub samples: Arc<Samples>,
+    /// What follows the rollout record; none where the node was started with a guest of its own.
+    pub deployed: Option<Deployed>,
     /// Held by whoever swaps.
     pub swapping: tokio::sync::Mutex<()>,
     pub probe: Mutex<ProbeState>,
@@ -58,12 +65,6 @@ pub(super) struct Node {
     pub tasks: TaskTracker,
     // Last, so that everything else is gone when the threads end.
     pub threads: Threads,
-}
-
-/// A module and its options.
-pub(super) struct Loaded {
-    pub module: Arc<dyn Module>,
-    pub options: Arc<str>,
 }
 
 /// Stops the node when the last handle of the cluster is dropped.
@@ -125,6 +126,18 @@ impl Node {
             .filter(|slot| self.is_mine(slot) && !slot.is_ready())
             .map(|slot| slot.report())
             .collect()
+    }
+
+    /// What a shard that opens begins with.
+    ///
+    /// # Errors
+    /// Why this node has nothing for it.
+    pub fn opens_with(&self, shard: u32) -> Result<Arc<Loaded>, Arc<str>> {
+        let wanted = self.wanted.load();
+        match &self.deployed {
+            Some(deployed) => deployed.opens_with(&wanted, shard),
+            None => wanted.opens_with(shard),
+        }
     }
 
     /// Ends the pause before a shard that is down is opened again.

@@ -238,6 +238,14 @@ impl Service for Node {
                 Ok(seq) => Told::Seq { seq },
                 Err(error) => self.failed(shard, error),
             },
+            Ask::Deployed { number, target } => match self.said(number, target) {
+                Some(said) => Told::Deployed(Box::new(said)),
+                None => Told::failed(self.pinned()),
+            },
+            Ask::Rollout { counter } => {
+                self.told_of_rollout(counter);
+                Told::Done
+            }
             Ask::Durable {
                 shard,
                 seq,

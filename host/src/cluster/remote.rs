@@ -302,7 +302,12 @@ impl ShardReport {
 
 impl Node {
     /// Asks a peer.
-    async fn ask(&self, to: &Destination, ask: Ask, within: Duration) -> Result<Told, CallError> {
+    pub(super) async fn ask(
+        &self,
+        to: &Destination,
+        ask: Ask,
+        within: Duration,
+    ) -> Result<Told, CallError> {
         let Some(peers) = self.peers() else {
             let message = format!(
                 "node `{}` is not reached: this node has no way to others",
@@ -408,7 +413,7 @@ impl Node {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
-            module: Some(self.module.load().module.describe().clone()),
+            module: self.wanted.load().module(),
             nodes,
             shards,
         }

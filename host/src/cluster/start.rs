@@ -5,27 +5,33 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use quarry_core::strategy::Strategy;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
-use super::node::{Alive, Loaded, Node, PROBE_TIME};
+use super::deployed::{self, Deployed};
+use super::founding::Founding;
+use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
 use super::place::{self, Place, Waiting};
-use super::status::{ProbeState, ProbeStatus};
+use super::status::{ProbeState, ProbeStatus, ShardState};
+use super::wanted::Wanted;
 use crate::config::{self, Config, Probe};
 use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
 use crate::db::open::Databases;
 use crate::db::{merge, settings};
+use crate::deploy::{Catalog, DeployError, Loaded, Loader, Objects};
 use crate::gate::flusher;
 use crate::guest::{Failure, Limits, Module};
 use crate::lease::LeaseStore;
 use crate::lease::driver::Progress;
 use crate::metrics;
 use crate::record;
+use crate::shard::sample::Samples;
 use crate::shard::slot::Slot;
 use crate::store::{self, Store, StoreKind};
 use crate::threads::{Sizes, Threads};
@@ -72,6 +78,9 @@ pub enum StartError {
         /// The guest's words.
         reason: String,
     },
+    /// What a cluster begins with could not be deployed to it.
+    #[error("what the cluster begins with is not deployed: {0}")]
+    Deploy(#[from] DeployError),
     /// The system gives no more threads.
     #[error("the node's threads did not start: {0}")]
     Threads(std::io::Error),
@@ -152,14 +161,48 @@ impl StartError {
 /// ```
 pub struct ClusterBuilder {
     config: Arc<Config>,
-    module: Arc<dyn Module>,
+    guest: Guest,
     store: Option<Store>,
     strategy: Option<Arc<dyn Strategy>>,
     leases: Option<Arc<dyn LeaseStore>>,
     network: Option<memory::Network>,
 }
 
+/// Where a node's guests come from.
+enum Guest {
+    /// Every shard runs this.
+    Pinned(Arc<dyn Module>),
+    /// The rollout record in the bucket says what each shard runs; this makes guests of what lies there.
+    Deployed {
+        loader: Arc<dyn Loader>,
+        /// What the cluster begins with, where nothing was deployed to it.
+        first: Option<Bytes>,
+    },
+}
+
 impl ClusterBuilder {
+    fn new(config: Arc<Config>, guest: Guest) -> Self {
+        Self {
+            config,
+            guest,
+            store: None,
+            strategy: None,
+            leases: None,
+            network: None,
+        }
+    }
+
+    /// With a component that becomes the first revision of a cluster to which nothing was deployed yet, with the configuration's
+    /// `module.name` and `module.options`. Of several nodes that start so at once one wins. Where something was deployed, this changes
+    /// nothing, and a warning says so where that is something else. It has no effect on a node with a guest of its own.
+    #[must_use]
+    pub fn first(mut self, component: Bytes) -> Self {
+        if let Guest::Deployed { first, .. } = &mut self.guest {
+            *first = Some(component);
+        }
+        self
+    }
+
     /// On a store that is open already (`store` and `store_options` of the configuration are not looked at): one in memory that several
     /// nodes share, or one of the caller's own.
     #[must_use]
@@ -228,7 +271,7 @@ impl ClusterBuilder {
             None => place::lease_store(&config, &for_leases),
         };
         let place = Place::new(&config, strategy, leases, bound.advertise(&config))?;
-        Cluster::run(store, threads, config, self.module, place, bound).await
+        Cluster::run(store, threads, config, self.guest, place, bound).await
     }
 }
 
@@ -259,21 +302,25 @@ impl Cluster {
     /// Starts a node with parts of the caller's own.
     #[must_use]
     pub fn builder(config: Arc<Config>, module: Arc<dyn Module>) -> ClusterBuilder {
-        ClusterBuilder {
-            config,
-            module,
-            store: None,
-            strategy: None,
-            leases: None,
-            network: None,
-        }
+        ClusterBuilder::new(config, Guest::Pinned(module))
+    }
+
+    /// A node whose shards run what is deployed to the cluster: what each runs is what the rollout record in the bucket says, which
+    /// [`Cluster::deploy`] changes. Until something is deployed the node is there, and each call is answered with the error `not-deployed`.
+    /// All nodes of a cluster are started so, or none.
+    ///
+    /// It takes no shards before it can run what the record says; [`Cluster::rollout`] tells why, and it goes on trying.
+    #[must_use]
+    pub fn deployed(config: Arc<Config>, loader: Arc<dyn Loader>) -> ClusterBuilder {
+        let first = None;
+        ClusterBuilder::new(config, Guest::Deployed { loader, first })
     }
 
     async fn run(
         store: Store,
         threads: Threads,
         config: Arc<Config>,
-        module: Arc<dyn Module>,
+        guest: Guest,
         place: Place,
         bound: Bound,
     ) -> Result<Self, StartError> {
@@ -281,12 +328,29 @@ impl Cluster {
         if let Some(name) = &config.merge_operator {
             merge::operator(name)?;
         }
-        let options: Arc<str> = serde_json::Value::Object(config.module.options.clone())
-            .to_string()
-            .into();
-        validate(&module, &options).await?;
         let cluster: Arc<str> = config.cluster.as_str().into();
         let name: Arc<str> = config.node.as_str().into();
+        let (wanted, deployed, founding) = match guest {
+            Guest::Pinned(module) => {
+                let options: Arc<str> = serde_json::Value::Object(config.module.options.clone())
+                    .to_string()
+                    .into();
+                validate(&module, &options).await?;
+                (
+                    Wanted::everywhere(Arc::new(Loaded { module, options })),
+                    None,
+                    None,
+                )
+            }
+            Guest::Deployed { loader, first } => {
+                let founding = first.map(|component| Founding::new(component, loader.clone()));
+                let objects = Objects::new(&store, &config.path);
+                let on = threads.query();
+                let catalog = Catalog::new(objects.clone(), loader, config.clone(), on);
+                let deployed = Deployed::new(objects, catalog, &cluster);
+                (Deployed::unread(), Some(deployed), founding)
+            }
+        };
         let mut tending = maintenance::Options::new(threads.compaction());
         tending.l0_max_ssts = settings.l0_max_ssts;
         // Below both bounds at which flushes stall.
@@ -329,7 +393,9 @@ impl Cluster {
                 status: ProbeStatus::Pending,
                 last_error: None,
             }),
-            module: ArcSwap::from_pointee(Loaded { module, options }),
+            wanted: ArcSwap::from_pointee(wanted),
+            deployed,
+            samples: Arc::new(Samples::new(config.threads.shard)),
             swapping: tokio::sync::Mutex::new(()),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
@@ -349,13 +415,22 @@ impl Cluster {
         match node.config.probe {
             Probe::Background => {
                 node.tasks.spawn_on(
-                    in_background(node.clone(), waiting, bound),
+                    in_background(node.clone(), waiting, bound, founding),
                     &node.threads.control(),
                 );
             }
             probe => {
                 check_store(&node, probe == Probe::Before).await?;
+                if let Some(founding) = &founding {
+                    founding.carry_out(&node).await?;
+                }
                 Peers::start(&node, bound).await?;
+                deployed::begin(&node);
+                if let Err(why) = deployed::ready(&node).await {
+                    let later = take_shards_later(node.clone(), why, waiting);
+                    node.tasks.spawn_on(later, &node.threads.control());
+                    return Ok(cluster);
+                }
                 match open_shards(&node, waiting) {
                     Some(progress) => first_round(&node, progress).await?,
                     None => first_tries(&node).await,
@@ -438,6 +513,34 @@ fn open_shards(node: &Arc<Node>, waiting: Waiting) -> Option<watch::Receiver<Pro
     progress
 }
 
+/// Opens shards once this node has guests for them.
+async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
+    let mut why = Err(why);
+    while let Err(reason) = why {
+        tracing::error!(
+            event = "deploy.waits",
+            why = &*reason,
+            "this node takes no shards: it cannot run what the rollout record says. It goes on trying"
+        );
+        if let Some(fixed) = &node.fixed {
+            let mine = node.slots.iter().zip(fixed).filter(|(_, mine)| **mine);
+            for (slot, _) in mine {
+                slot.fail(ShardState::Crashed, reason.to_string());
+                slot.set_attempted();
+            }
+        }
+        tokio::select! {
+            () = node.stop.cancelled() => return,
+            () = deployed::another(&node, &reason) => {}
+        }
+        why = tokio::select! {
+            () = node.stop.cancelled() => return,
+            ready = deployed::ready(&node) => ready,
+        };
+    }
+    _ = open_shards(&node, waiting);
+}
+
 /// Returns once the open of every shard that is this node's was tried.
 async fn first_tries(node: &Arc<Node>) {
     let mut changed = node.changed.subscribe();
@@ -485,16 +588,38 @@ async fn first_round(
 }
 
 /// Tries the store until it passes, then opens the shards. Data of another shape ends it.
-async fn in_background(node: Arc<Node>, waiting: Waiting, bound: Bound) {
+async fn in_background(
+    node: Arc<Node>,
+    waiting: Waiting,
+    bound: Bound,
+    founding: Option<Founding>,
+) {
     let mut pause = PROBE_FIRST;
+    let prepare = async || {
+        check_store(&node, true).await?;
+        match &founding {
+            Some(founding) => founding.carry_out(&node).await,
+            None => Ok(()),
+        }
+    };
     loop {
-        match check_store(&node, true).await {
+        let mut prepared = prepare().await;
+        if let Err(error @ StartError::Guest { .. }) = &prepared {
+            // Another one may be deployed.
+            tracing::error!(%error, "the cluster does not begin with this module");
+            prepared = Ok(());
+        }
+        match prepared {
             Ok(()) => {
                 if let Err(error) = Peers::start(&node, bound).await {
                     tracing::error!(%error, "calls are not forwarded to other nodes");
                 }
-                // How the first round goes is told by the status and the log.
-                _ = open_shards(&node, waiting);
+                deployed::begin(&node);
+                match deployed::ready(&node).await {
+                    // How the first round goes is told by the status and the log.
+                    Ok(()) => _ = open_shards(&node, waiting),
+                    Err(why) => take_shards_later(node, why, waiting).await,
+                }
                 return;
             }
             // Trying again does not change what lies in the store: somebody has to.

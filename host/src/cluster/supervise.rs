@@ -15,6 +15,7 @@ use super::status::ShardState;
 use super::swap::{self, SwapOptions};
 use crate::clock;
 use crate::db::open::{Cutoff, OpenError, Opening, Terms};
+use crate::deploy::Loaded;
 use crate::gate::Ended;
 use crate::guest::StopReason;
 use crate::shard::running::{Running, Start};
@@ -64,6 +65,11 @@ impl Life {
         };
         slot.set(ShardState::Starting);
         let tried = clock::now();
+        // A database that nobody can use is not opened.
+        let loaded = match self.node.opens_with(self.shard) {
+            Ok(loaded) => loaded,
+            Err(why) => return self.no_guest(&slot, teller, &why),
+        };
         let path = database_path(&self.node.config.path, self.shard, self.node.config.shards);
         let opened = self.node.databases.open(
             self.shard,
@@ -80,7 +86,6 @@ impl Life {
             self.generation,
             opening.kill_switch().clone(),
         );
-        let loaded = self.node.module.load_full();
         let running = Running::start(Start {
             cluster: self.node.cluster.clone(),
             node: self.node.node.clone(),
@@ -91,6 +96,7 @@ impl Life {
             module: loaded.module.clone(),
             options: loaded.options.clone(),
             slot: slot.clone(),
+            samples: self.node.samples.clone(),
             shard_thread: self.node.threads.shard(self.shard),
             query: self.node.threads.query(),
         });
@@ -110,7 +116,10 @@ impl Life {
                         let took = clock::now().saturating_duration_since(tried);
                         slot.metrics.started(running.revision(), took);
                         tracing::info!(shard = self.shard, generation = self.generation, writer_epoch = opening.writer_epoch, "shard started");
-                        catch_up(&self.node, self.shard, loaded.clone()).await;
+                        match &self.node.deployed {
+                            Some(deployed) => deployed.poke(),
+                            None => catch_up(&self.node, self.shard, loaded.clone()).await,
+                        }
                     }
                     Some(Order::Close(how)) => break how,
                     // The runner is gone, and with it the deadline.
@@ -130,6 +139,20 @@ impl Life {
         teller.owed = Owed::Closed;
         let clean = self.close(&slot, running, opening, how, &down).await;
         teller.closed(clean);
+    }
+
+    fn no_guest(&self, slot: &Slot, teller: Teller, why: &str) {
+        let (shard, generation) = (self.shard, self.generation);
+        tracing::error!(
+            shard,
+            generation,
+            why,
+            "shard not opened: its guest cannot be had"
+        );
+        slot.metrics.start_failed();
+        slot.fail(ShardState::Crashed, why.to_owned());
+        slot.set_attempted();
+        teller.open_failed(OpenFailure::Failed, why.to_owned());
     }
 
     fn not_opened(&self, slot: &Slot, teller: Teller, error: &OpenError) {
@@ -247,9 +270,11 @@ impl Life {
 }
 
 /// A swap that went round while this shard opened did not find it.
-async fn catch_up(node: &Arc<Node>, shard: u32, mut loaded: Arc<super::node::Loaded>) {
+async fn catch_up(node: &Arc<Node>, shard: u32, mut loaded: Arc<Loaded>) {
     loop {
-        let newest = node.module.load_full();
+        let Ok(newest) = node.opens_with(shard) else {
+            return;
+        };
         if Arc::ptr_eq(&newest, &loaded) {
             return;
         }

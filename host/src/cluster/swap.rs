@@ -6,10 +6,12 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::oneshot;
 
-use super::node::{Loaded, Node};
+use super::node::Node;
 use super::start::{StartError, validate};
+use super::wanted::Wanted;
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
+use crate::deploy::Loaded;
 use crate::guest::Module;
 use crate::shard::Control;
 use crate::shard::swap::{NotSwapped, Order, SwapStep, Swapped};
@@ -50,6 +52,11 @@ pub enum SwapError {
     /// The guest refuses its options, or fails when asked.
     #[error(transparent)]
     Refused(StartError),
+    /// The cluster runs what is deployed to it.
+    #[error(
+        "this node runs what is deployed to its cluster: deploy the revision, and every node takes it"
+    )]
+    Deployed,
     /// A shard did not take it.
     #[error(
         "revision {revision} was not adopted on shard {shard}: {why}; every shard runs what it ran before"
@@ -90,9 +97,17 @@ async fn swap_all(
     module: Arc<dyn Module>,
     options: SwapOptions,
 ) -> Result<SwapReport, SwapError> {
+    if node.deployed.is_some() {
+        return Err(SwapError::Deployed);
+    }
     let _one_at_a_time = node.swapping.lock().await;
     let begun = clock::now();
-    let old = node.module.load_full();
+    let before = node.wanted.load_full();
+    let old = before
+        .stable()
+        .loaded
+        .clone()
+        .map_err(|why| SwapError::Failed(why.to_string()))?;
     let new = Arc::new(Loaded {
         module: module.clone(),
         options: old.options.clone(),
@@ -102,7 +117,7 @@ async fn swap_all(
         .map_err(SwapError::Refused)?;
     let revision = module.describe().revision;
     // A shard that opens in the middle may still take the old module; it is asked again below.
-    node.module.store(new.clone());
+    node.wanted.store(Arc::new(Wanted::everywhere(new.clone())));
     let all: Vec<u32> = (0..node.config.shards).collect();
     let mut swapped: Vec<(u32, Swapped)> = Vec::new();
     // One shard goes first: a module that does not start disturbs no other.
@@ -128,7 +143,7 @@ async fn swap_all(
             }
         }
         if let Some((shard, why)) = failed {
-            node.module.store(old.clone());
+            node.wanted.store(before);
             // Not only those that were swapped here: one that opened meanwhile has taken the new module by itself.
             let astray = node.slots.iter().filter(|slot| {
                 slot.handle()
@@ -193,12 +208,7 @@ pub(super) async fn one(
     }
     // An instance is made beside the calls, and one more where an old one is lost on the way. All of it is bounded for a component; native
     // logic may hang.
-    let limits = &node.config.limits;
-    let limit = limits.wall_time
-        + limits.start_time * 4
-        + limits.handoff_time * 2
-        + limits.stop_time
-        + SWAP_GRACE;
+    let limit = limit(node, &loaded.module, handle.wall_time());
     match tokio::time::timeout(limit, outcome).await {
         Ok(outcome) => {
             let at = |why: NotSwapped| NotSwapped {
@@ -214,4 +224,14 @@ pub(super) async fn one(
             (shard, Some(Err(NotSwapped { step, error })))
         }
     }
+}
+
+/// How long the swap of a shard to a module may take, where calls by the present one may last for `call`.
+fn limit(node: &Node, module: &Arc<dyn Module>, call: Duration) -> Duration {
+    let (config, own) = (&node.config.limits, module.limits());
+    let most = |config: Duration, own: Option<Duration>| own.map_or(config, |own| own.max(config));
+    let start = most(config.start_time, own.map(|own| own.start_time));
+    let handoff = most(config.handoff_time, own.map(|own| own.handoff_time));
+    let stop = most(config.stop_time, own.map(|own| own.stop_time));
+    config.wall_time.max(call) + start * 4 + handoff * 2 + stop + SWAP_GRACE
 }

@@ -151,6 +151,10 @@ impl Module for WasmModule {
         }))
     }
 
+    fn limits(&self) -> Option<&Arc<Limits>> {
+        Some(&self.limits)
+    }
+
     fn crowded(&self) -> u64 {
         self.runtime.queries_refused()
     }

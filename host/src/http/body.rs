@@ -73,6 +73,9 @@ impl Drop for Share<'_> {
     }
 }
 
+/// How many bytes a body has at most, and where that stands.
+pub(super) type Limit = (usize, &'static str);
+
 /// How much of a refused body is read on, and for how long. Most clients send all of theirs before they read the answer; where nobody takes
 /// it, they find a broken connection instead.
 const DRAIN_BYTES: u64 = 256 << 20;
@@ -83,20 +86,20 @@ const DRAIN_TIME: Duration = Duration::from_secs(10);
 pub(super) async fn read(
     mut body: Incoming,
     asks: bool,
-    most: usize,
+    (most, setting): Limit,
     bodies: &Bodies,
     within: Duration,
 ) -> Result<(Bytes, Share<'_>), Problem> {
     let announced = body.size_hint().lower();
     let problem = if announced > most as u64 {
         if asks {
-            return Err(too_large(most));
+            return Err(too_large(most, setting));
         }
-        too_large(most)
+        too_large(most, setting)
     } else {
         let mut share = bodies.share();
         let announced = usize::try_from(announced).unwrap_or(0);
-        let collecting = collect(&mut body, most, &mut share, announced);
+        let collecting = collect(&mut body, (most, setting), &mut share, announced);
         match tokio::time::timeout(within, collecting).await {
             Ok(Ok(all)) => return Ok((all, share)),
             Ok(Err(problem)) => problem,
@@ -133,7 +136,7 @@ async fn drain(mut body: Incoming) {
 
 async fn collect(
     body: &mut Incoming,
-    most: usize,
+    (most, setting): Limit,
     share: &mut Share<'_>,
     announced: usize,
 ) -> Result<Bytes, Problem> {
@@ -141,7 +144,7 @@ async fn collect(
         return Ok(Bytes::new());
     };
     if first.len() > most {
-        return Err(too_large(most));
+        return Err(too_large(most, setting));
     }
     share.grow(first.len())?;
     if body.is_end_stream() {
@@ -157,7 +160,7 @@ async fn collect(
     let mut next = Some(second);
     while let Some(more) = next {
         if all.len() + more.len() > most {
-            return Err(too_large(most));
+            return Err(too_large(most, setting));
         }
         share.grow(more.len())?;
         all.extend_from_slice(&more);
@@ -183,11 +186,8 @@ async fn data(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
     Ok(None)
 }
 
-fn too_large(most: usize) -> Problem {
-    let detail = format!(
-        "the body is larger than {} (`http.max_body`)",
-        Size(most as u64)
-    );
+fn too_large(most: usize, setting: &str) -> Problem {
+    let detail = format!("the body is larger than {} ({setting})", Size(most as u64));
     Problem::host(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", detail)
 }
 

@@ -84,7 +84,10 @@ async fn payload(
     let timeout = timeout.unwrap_or(shared.options.timeout);
     let began = clock::now();
     let asks = request.headers().contains_key(::http::header::EXPECT);
-    let (body, most) = (request.into_body(), shared.options.max_body);
+    let (body, most) = (
+        request.into_body(),
+        (shared.options.max_body, "`http.max_body`"),
+    );
     let (payload, share) = body::read(body, asks, most, &shared.bodies, timeout).await?;
     let left = timeout.saturating_sub(clock::now().saturating_duration_since(began));
     if left.is_zero() {

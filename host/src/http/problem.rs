@@ -12,6 +12,11 @@
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
 //! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), quarantined (`quarantined`), or the node has no room for an instance (`no-room`) | 503 | host |
 //! | an operator's command cannot be carried out now (`refused`) | 409 | host |
+//! | there is no such revision or module (`no-revision`, `no-module`) | 404 | host |
+//! | what is deployed, or lies in the bucket, does not allow it (`rollout-busy`, `rollout-idle`, `rollout-not-held`, `rollout-goes-back`, `unchanged`, `revision-needed`, `no-way-back`, `module-incomplete`, `module-tampered`, `too-many`, `pinned`) | 409 | host |
+//! | a module is empty or too large (`module-size`) | 413 | host |
+//! | what lies in the bucket is unreadable (`corrupt-record`), or it is not known whether it was written (`outcome-unknown`) | 500 | host |
+//! | the store fails (`store-failed`), or others write all the time (`contended`) | 503 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
 //! | the guest's own `not-found`, `unknown-method` | 404 | guest |
@@ -38,6 +43,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::query::Refused;
 use crate::call::{CallError, CallErrorKind, Source};
+use crate::deploy::{self, DeployError};
 use crate::guest::TrapKind;
 
 /// The longest code of a guest that becomes part of a problem's `type`.
@@ -167,6 +173,21 @@ impl From<CallError> for Problem {
     }
 }
 
+impl From<DeployError> for Problem {
+    fn from(error: DeployError) -> Self {
+        Self {
+            retryable: error.is_transient(),
+            ..Self::host(deploy_status(error.code()), error.code(), error.to_string())
+        }
+    }
+}
+
+impl From<deploy::Error> for Problem {
+    fn from(error: deploy::Error) -> Self {
+        DeployError::from(error).into()
+    }
+}
+
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         Self::invalid(refused.to_string())
@@ -198,6 +219,18 @@ pub fn status_of(error: &CallError) -> StatusCode {
             | TrapKind::ReplyTooLarge
             | TrapKind::Host => StatusCode::INTERNAL_SERVER_ERROR,
         },
+    }
+}
+
+/// The status code for an order that was not given, by its code.
+fn deploy_status(code: &str) -> StatusCode {
+    match code {
+        "invalid-request" => StatusCode::BAD_REQUEST,
+        "no-revision" | "no-module" => StatusCode::NOT_FOUND,
+        "module-size" => StatusCode::PAYLOAD_TOO_LARGE,
+        "corrupt-record" | "outcome-unknown" => StatusCode::INTERNAL_SERVER_ERROR,
+        "store-failed" | "contended" => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::CONFLICT,
     }
 }
 
@@ -281,6 +314,99 @@ mod tests {
         }
         let trap = Problem::from(CallError::trap(&Trap::new(TrapKind::Aborted, "panicked")));
         assert_eq!(trap.code, "guest-trap");
+    }
+
+    #[test]
+    fn orders_that_are_not_given() {
+        use deploy::Error as Bucket;
+        use quarry_core::deploy::Refused;
+        let store = || "memory:".to_owned();
+        let digest = deploy::objects::digest(b"x");
+        for (error, status, code, retryable) in [
+            (
+                Bucket::NoRevision {
+                    number: 3,
+                    store: store(),
+                }
+                .into(),
+                404,
+                "no-revision",
+                false,
+            ),
+            (
+                Bucket::NoModule {
+                    digest,
+                    store: store(),
+                }
+                .into(),
+                404,
+                "no-module",
+                false,
+            ),
+            (
+                Bucket::Vanished { store: store() }.into(),
+                500,
+                "corrupt-record",
+                false,
+            ),
+            (
+                Bucket::Size { size: 0, most: 9 }.into(),
+                413,
+                "module-size",
+                false,
+            ),
+            (
+                Bucket::Tampered {
+                    digest,
+                    found: digest,
+                    store: store(),
+                }
+                .into(),
+                409,
+                "module-tampered",
+                false,
+            ),
+            (
+                Bucket::Contended { first: 1, last: 9 }.into(),
+                503,
+                "contended",
+                true,
+            ),
+            (
+                DeployError::Refused(Refused::Idle),
+                409,
+                "rollout-idle",
+                false,
+            ),
+            (
+                DeployError::Refused(Refused::NothingChosen),
+                400,
+                "invalid-request",
+                false,
+            ),
+            (
+                DeployError::Needed {
+                    number: 3,
+                    why: "shards run it",
+                },
+                409,
+                "revision-needed",
+                false,
+            ),
+            (DeployError::Changing, 503, "contended", true),
+            (DeployError::Pinned, 409, "pinned", false),
+        ] {
+            let got = json(&Problem::from(error));
+            assert_eq!(
+                (&got["status"], &got["code"]),
+                (&status.into(), &code.into())
+            );
+            assert_eq!(
+                (&got["source"], &got["retryable"]),
+                (&"host".into(), &retryable.into()),
+                "{code}"
+            );
+        }
     }
 
     #[test]

@@ -152,6 +152,64 @@ pub(super) fn durable(query: &str, most: Duration) -> Result<(u64, Option<Durati
     Ok((seq, fields.timeout(most)?))
 }
 
+/// The number of a revision, from a path.
+pub(super) fn revision(text: &str) -> Result<u64, Refused> {
+    number(text).filter(|number| *number > 0).ok_or_else(|| {
+        Refused::new(format!(
+            "`{}` is not the number of a revision: write a whole number from 1",
+            short(text)
+        ))
+    })
+}
+
+/// The parameters of `GET /v1/revisions`: which numbers to stay below, and how many to list, 1 to `most`.
+pub(super) fn revisions(query: &str, most: usize) -> Result<(Option<u64>, usize), Refused> {
+    let mut fields = Fields::parse(query, &["below", "limit"])?;
+    let below = fields.number("below", 1, u64::MAX)?;
+    let limit = fields.number("limit", 1, most as u64)?;
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    Ok((below, limit.unwrap_or(most)))
+}
+
+/// The parameters of `POST /v1/revisions/prune`: how many of the newest revisions stay.
+pub(super) fn keep(query: &str) -> Result<Option<usize>, Refused> {
+    let keep = Fields::parse(query, &["keep"])?.number("keep", 1, u64::from(u32::MAX))?;
+    Ok(keep.and_then(|keep| usize::try_from(keep).ok()))
+}
+
+/// The parameters of `GET /v1/rollout`: the counter of the record that was seen, and how long to wait for another one.
+pub(super) fn rollout(query: &str, most: Duration) -> Result<(Option<u64>, Duration), Refused> {
+    let mut fields = Fields::parse(query, &["since", "wait"])?;
+    let since = fields.number("since", 0, u64::MAX)?;
+    let Some(text) = fields.text("wait")? else {
+        return Ok((since, Duration::ZERO));
+    };
+    let Span(wait) = text
+        .parse()
+        .map_err(|error| Refused::new(format!("wait: {error}")))?;
+    if wait > most {
+        return Err(Refused::new(format!(
+            "wait={} is over {}",
+            short(&text),
+            Span(most)
+        )));
+    }
+    Ok((since, wait))
+}
+
+/// The parameters of `POST /v1/rollout/abort`: who wants it.
+pub(super) fn by(query: &str) -> Result<String, Refused> {
+    Ok(Fields::parse(query, &["by"])?
+        .text("by")?
+        .unwrap_or_default())
+}
+
+/// A whole number without a sign, which `parse` alone would take.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
 /// Parameters as they came, each taken out by whoever reads it.
 struct Fields<'a>(Vec<(&'static str, &'a str)>);
 
@@ -194,6 +252,24 @@ impl<'a> Fields<'a> {
         let text = String::from_utf8(bytes.into_owned())
             .map_err(|_| Refused::new(format!("{name}=`{}` is not UTF-8", short(value))))?;
         Ok(Some(text))
+    }
+
+    fn number(
+        &mut self,
+        name: &'static str,
+        least: u64,
+        most: u64,
+    ) -> Result<Option<u64>, Refused> {
+        let Some(text) = self.take(name) else {
+            return Ok(None);
+        };
+        let found = number(text).filter(|number| (least..=most).contains(number));
+        found.map(Some).ok_or_else(|| {
+            Refused::new(format!(
+                "{name}=`{}` is not a whole number from {least} to {most}",
+                short(text)
+            ))
+        })
     }
 
     fn target(&mut self) -> Result<Target, Refused> {
@@ -412,6 +488,34 @@ mod tests {
         }
         let read = CallQuery::query("shard=1&read=durable", MOST).map(|query| query.read);
         assert_eq!(read, Ok(Read::Durable));
+    }
+
+    #[test]
+    fn parameters_of_deployments() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(revision("7"), Ok(7));
+        assert_eq!(revisions("", 100), Ok((None, 100)));
+        assert_eq!(revisions("below=7&limit=2", 100), Ok((Some(7), 2)));
+        assert_eq!(keep("keep=3"), Ok(Some(3)));
+        assert_eq!(rollout("", hour), Ok((None, Duration::ZERO)));
+        let second = Duration::from_secs(1);
+        assert_eq!(rollout("since=0&wait=1s", hour), Ok((Some(0), second)));
+        assert_eq!(by("by=ann%40box"), Ok("ann@box".into()));
+        let errors = [
+            (revision("0").err(), "`0` is not the number of a revision"),
+            (revision("+1").err(), "is not the number of a revision"),
+            (revisions("limit=0", 100).err(), "from 1 to 100"),
+            (revisions("limit=101", 100).err(), "from 1 to 100"),
+            (revisions("below=-1", 100).err(), "is not a whole number"),
+            (keep("keep=0").err(), "from 1"),
+            (rollout("wait=2h", hour).err(), "wait=2h is over 60m"),
+            (rollout("wait=soon", hour).err(), "is not a duration"),
+            (rollout("since=x", hour).err(), "is not a whole number"),
+        ];
+        for (error, says) in errors {
+            let error = error.expect(says).to_string();
+            assert!(error.contains(says), "{error}");
+        }
     }
 
     #[test]

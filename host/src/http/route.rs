@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 
-use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, host, origin, views};
+use super::deploy::Step;
+use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, deploy, host, origin, views};
 use crate::config::units::Size;
 use crate::metrics;
 use crate::transport::Command;
@@ -46,6 +47,19 @@ enum Action {
     Drain,
     Cordon,
     Uncordon,
+    Modules,
+    Upload,
+    Revisions,
+    Record,
+    Revision,
+    Prune,
+    PruneOne,
+    Rollout,
+    Deploy,
+    Promote,
+    Pause,
+    Resume,
+    Abort,
 }
 
 /// Every route, the hot ones first.
@@ -159,6 +173,84 @@ pub const ROUTES: &[Route] = &[
         Action::Uncordon,
         "Have a node take shards again",
     ),
+    route(
+        Method::GET,
+        "/v1/modules",
+        Action::Modules,
+        "The components in the bucket",
+    ),
+    route(
+        Method::POST,
+        "/v1/modules",
+        Action::Upload,
+        "Store a component",
+    ),
+    route(
+        Method::GET,
+        "/v1/revisions",
+        Action::Revisions,
+        "The revisions, the newest first",
+    ),
+    route(
+        Method::POST,
+        "/v1/revisions",
+        Action::Record,
+        "Record a revision without rolling it out",
+    ),
+    route(
+        Method::GET,
+        "/v1/revisions/{revision}",
+        Action::Revision,
+        "A revision",
+    ),
+    route(
+        Method::POST,
+        "/v1/revisions/prune",
+        Action::Prune,
+        "Remove old revisions, and modules that no other one needs",
+    ),
+    route(
+        Method::POST,
+        "/v1/revisions/{revision}/prune",
+        Action::PruneOne,
+        "Remove a revision",
+    ),
+    route(
+        Method::GET,
+        "/v1/rollout",
+        Action::Rollout,
+        "How the rollout goes",
+    ),
+    route(
+        Method::POST,
+        "/v1/rollout",
+        Action::Deploy,
+        "Begin to roll out a revision",
+    ),
+    route(
+        Method::POST,
+        "/v1/rollout/promote",
+        Action::Promote,
+        "Have the rest of a canary follow",
+    ),
+    route(
+        Method::POST,
+        "/v1/rollout/pause",
+        Action::Pause,
+        "Reach no further shard for now",
+    ),
+    route(
+        Method::POST,
+        "/v1/rollout/resume",
+        Action::Resume,
+        "Go on with a rollout",
+    ),
+    route(
+        Method::POST,
+        "/v1/rollout/abort",
+        Action::Abort,
+        "Have a rollout go back",
+    ),
 ];
 
 const fn route(method: Method, path: &'static str, action: Action, summary: &'static str) -> Route {
@@ -194,21 +286,22 @@ enum Found<'p> {
 }
 
 fn find<'p>(method: &Method, path: &'p str) -> Found<'p> {
-    let mut allow = None;
+    let (mut reads, mut writes) = (false, false);
     for (index, route) in ROUTES.iter().enumerate() {
         if let Some(parameter) = route.matches(path) {
             if route.method == *method || (*method == Method::HEAD && route.method == Method::GET) {
                 return Found::Route(index, parameter);
             }
-            // No path has routes of two methods; a test holds it to that.
-            allow = Some(if route.method == Method::GET {
-                "GET, HEAD, OPTIONS"
-            } else {
-                "POST, OPTIONS"
-            });
+            reads |= route.method == Method::GET;
+            writes |= route.method == Method::POST;
         }
     }
-    allow.map_or(Found::Nothing, Found::OtherMethod)
+    match (reads, writes) {
+        (true, true) => Found::OtherMethod("GET, HEAD, POST, OPTIONS"),
+        (true, false) => Found::OtherMethod("GET, HEAD, OPTIONS"),
+        (false, true) => Found::OtherMethod("POST, OPTIONS"),
+        (false, false) => Found::Nothing,
+    }
 }
 
 /// Answers a request.
@@ -286,6 +379,19 @@ async fn act(
         Action::Drain => views::order(shared, parameter, Command::Drain, query).await,
         Action::Cordon => views::order(shared, parameter, Command::Cordon, query).await,
         Action::Uncordon => views::order(shared, parameter, Command::Uncordon, query).await,
+        Action::Modules => deploy::modules(shared, query).await,
+        Action::Upload => deploy::upload(shared, query, request).await,
+        Action::Revisions => deploy::revisions(shared, query).await,
+        Action::Record => deploy::record(shared, query, request).await,
+        Action::Revision => deploy::revision(shared, parameter, query).await,
+        Action::Prune => deploy::prune(shared, query).await,
+        Action::PruneOne => deploy::prune_revision(shared, parameter, query).await,
+        Action::Rollout => deploy::rollout(shared, query).await,
+        Action::Deploy => deploy::deploy(shared, query, request).await,
+        Action::Promote => deploy::order(shared, Step::Promote, query).await,
+        Action::Pause => deploy::order(shared, Step::Pause, query).await,
+        Action::Resume => deploy::order(shared, Step::Resume, query).await,
+        Action::Abort => deploy::order(shared, Step::Abort, query).await,
     }
 }
 
@@ -438,15 +544,31 @@ mod tests {
             (get, "/v2/status", "Nothing"),
             (get, "", "Nothing"),
             (get, "/v1/shards/durable", "/v1/shards/{shard} durable"),
+            (get, "/v1/rollout", "/v1/rollout "),
+            (post, "/v1/rollout", "/v1/rollout "),
+            (post, "/v1/revisions/prune", "/v1/revisions/prune "),
+            (
+                post,
+                "/v1/revisions/3/prune",
+                "/v1/revisions/{revision}/prune 3",
+            ),
+            (
+                &Method::DELETE,
+                "/v1/modules",
+                "OtherMethod(\"GET, HEAD, POST, OPTIONS\")",
+            ),
         ] {
             assert_eq!(found(method, path), expected, "{method} {path}");
         }
     }
 
     #[test]
-    fn no_path_has_two_routes() {
-        let paths: BTreeSet<_> = ROUTES.iter().map(|route| route.path).collect();
-        assert_eq!(paths.len(), ROUTES.len());
+    fn no_two_routes_are_the_same() {
+        let routes = ROUTES.iter();
+        let different: BTreeSet<_> = routes
+            .map(|route| (route.method.as_str(), route.path))
+            .collect();
+        assert_eq!(different.len(), ROUTES.len());
     }
 
     #[test]

@@ -25,7 +25,7 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shards that `/ready` names, at most.
 const NAMED_MAX: usize = 20;
 
-type Answer = Result<Response<Full<Bytes>>, Problem>;
+pub(super) type Answer = Result<Response<Full<Bytes>>, Problem>;
 
 pub(super) fn index(shared: &Shared, query: &str) -> Answer {
     query::none(query)?;
@@ -239,7 +239,7 @@ pub(super) async fn durable(shared: &Shared, shard: &str, query: &str) -> Answer
     Ok(reply(&json!({"shard": shard, "seq": seq, "durable": true})))
 }
 
-fn reply(value: &impl Serialize) -> Response<Full<Bytes>> {
+pub(super) fn reply(value: &impl Serialize) -> Response<Full<Bytes>> {
     let text = serde_json::to_vec(value).unwrap_or_default();
     respond("application/json", text.into())
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::sample::{Book, Tally};
+use super::task::ending;
 use super::{Outcome, Queue, expired};
 use crate::call::{CallError, CallErrorKind, Read};
 use crate::clock;
@@ -26,12 +28,14 @@ pub struct QueryPool {
     runtime: Handle,
     queue: Arc<Queue>,
     running: Semaphore,
+    book: Arc<Book>,
     state: Mutex<State>,
 }
 
 struct State {
     module: Arc<dyn Module>,
     context: InstanceContext,
+    tally: Arc<Tally>,
     /// Grows with each swap, so that an instance of an older module is not taken back.
     version: u64,
     /// [`Module::crowded`] when idle instances were last looked at.
@@ -40,7 +44,12 @@ struct State {
 }
 
 impl QueryPool {
-    pub(super) fn new(module: Arc<dyn Module>, context: InstanceContext, runtime: Handle) -> Self {
+    pub(super) fn new(
+        module: Arc<dyn Module>,
+        context: InstanceContext,
+        runtime: Handle,
+        book: Arc<Book>,
+    ) -> Self {
         let limits = context.db.limits().clone();
         let running = Semaphore::new(limits.query_instances);
         // Not the queue of the calls: queries that wait must not keep calls out.
@@ -51,6 +60,7 @@ impl QueryPool {
         });
         let state = Mutex::new(State {
             crowded: module.crowded(),
+            tally: book.tally(module.describe().revision),
             module,
             context: context.clone(),
             version: 0,
@@ -61,6 +71,7 @@ impl QueryPool {
             runtime,
             queue,
             running,
+            book,
             state,
         }
     }
@@ -89,7 +100,9 @@ impl QueryPool {
 
     /// Runs queries on another module from now on.
     pub(crate) fn swap(&self, module: Arc<dyn Module>, context: InstanceContext) {
+        let tally = self.book.tally(module.describe().revision);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.tally = tally;
         state.module = module;
         state.context = context;
         state.version += 1;
@@ -135,11 +148,12 @@ impl QueryPool {
         if self.context.gate.deadline().passed() {
             return Err(CallError::lease_ran_out(self.context.shard));
         }
-        let (module, context, version, idle) = {
+        let (module, context, tally, version, idle) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             (
                 state.module.clone(),
                 state.context.clone(),
+                state.tally.clone(),
                 state.version,
                 state.idle.pop(),
             )
@@ -168,6 +182,9 @@ impl QueryPool {
             },
         };
         drop(running);
+        if let Some(ending) = ending(&ran) {
+            tally.queried(ending);
+        }
         let outcome = match ran {
             Ok(reply) => Ok(Outcome {
                 payload: reply.payload,

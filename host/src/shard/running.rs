@@ -1,7 +1,6 @@
 //! Starts and stops a shard: puts its parts together, and waits for its task ([`super::task`]).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use quarry_core::traps::Ledger;
@@ -11,9 +10,10 @@ use tokio::task::JoinHandle;
 
 use super::held::Held;
 use super::queries::QueryPool;
+use super::sample::Samples;
 use super::slot::Slot;
 use super::task::{Guest, Shard};
-use super::{Queue, ShardHandle};
+use super::{Queue, Runs, ShardHandle};
 use crate::clock;
 use crate::db::ShardDb;
 use crate::guest::log::GuestLog;
@@ -43,6 +43,8 @@ pub struct Start {
     pub options: Arc<str>,
     /// Its place on the node.
     pub slot: Arc<Slot>,
+    /// Where the node counts what calls come to.
+    pub samples: Arc<Samples>,
     /// The thread that it runs on.
     pub shard_thread: Handle,
     /// Where its queries run.
@@ -98,16 +100,18 @@ impl Running {
             start.module.clone(),
             context.clone(),
             start.query,
+            start.samples.queries(),
         ));
-        let revision = Arc::new(AtomicU64::new(info.revision));
+        let runs = Arc::new(Runs::new(&start.module, &limits));
+        let book = start.samples.shard(start.shard);
         let handle = Arc::new(ShardHandle {
             shard: start.shard,
             calls,
             control,
-            queue,
+            queue: queue.clone(),
             db: start.db.clone(),
             flag,
-            revision: revision.clone(),
+            runs: runs.clone(),
             queries: queries.clone(),
         });
         let (started, first) = oneshot::channel();
@@ -124,8 +128,12 @@ impl Running {
             held: Held::new(limits.queue_bytes),
             born: clock::now(),
             slot: start.slot.clone(),
-            revision,
+            runs,
             queries: queries.clone(),
+            queue,
+            tally: book.tally(info.revision),
+            book,
+            parked: 0,
             no_room: None,
             coming: None,
         };

@@ -40,6 +40,8 @@ pub struct Swapped {
     pub to: u64,
     /// How long no call could begin.
     pub pause: Duration,
+    /// How many calls waited in the queue at its end.
+    pub parked: usize,
 }
 
 /// A swap that was not done: the shard runs the revision that it ran before.
@@ -127,6 +129,12 @@ enum NotHandedOver {
 }
 
 impl Shard {
+    /// The limits of a module: its own, where its revision has some.
+    fn limits_of(&self, module: &Arc<dyn Module>) -> Arc<Limits> {
+        let own = module.limits();
+        own.cloned().unwrap_or_else(|| self.db.limits().clone())
+    }
+
     /// Makes the new instance, beside the old one.
     pub(super) async fn begin_swap(&mut self, order: Order) {
         match self.coming.take() {
@@ -151,7 +159,7 @@ impl Shard {
         let (module, new, limits) = (
             order.module.clone(),
             context.clone(),
-            self.db.limits().clone(),
+            self.limits_of(&order.module),
         );
         let making = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut instance = in_time(&limits, module.instantiate(new)).await?;
@@ -188,8 +196,23 @@ impl Shard {
         match swapped {
             Ok(()) => {
                 let to = self.module.describe().revision;
+                let parked = self.queue.calls.load(Ordering::Relaxed);
+                self.parked = parked;
                 self.slot.metrics.swapped(to, pause);
-                _ = done.send(Ok(Swapped { from, to, pause }));
+                tracing::debug!(
+                    shard = self.shard,
+                    from,
+                    to,
+                    ?pause,
+                    parked,
+                    "guest swapped"
+                );
+                _ = done.send(Ok(Swapped {
+                    from,
+                    to,
+                    pause,
+                    parked,
+                }));
             }
             Err(why) => {
                 self.tags.dismiss();
@@ -216,8 +239,8 @@ impl Shard {
         coming: &Coming,
         made: Result<Box<dyn Instance>, Failure>,
     ) -> Result<(), NotSwapped> {
-        let limits = self.db.limits().clone();
         let module = coming.order.module.clone();
+        let limits = self.limits_of(&module);
         let not_started = |failure| not_swapped(SwapStep::Start, failure);
         let mut instance = made.map_err(not_started)?;
         let mut context = coming.context.clone();
@@ -236,8 +259,11 @@ impl Shard {
             starting.await.map_err(not_started)?;
         }
         let from = self.module.describe().revision;
+        let of_old = self.limits_of(&self.module);
         if let (Guest::Running(old), true) = (&mut self.guest, carries) {
-            match hand_over(&mut **old, from, &mut *instance, &limits).await {
+            let most = of_old.handoff_bytes;
+            let within = of_old.handoff_time.max(limits.handoff_time);
+            match hand_over(&mut **old, from, &mut *instance, most, within).await {
                 Ok(()) => {}
                 Err(NotHandedOver::Kept(why)) => return Err(why),
                 Err(NotHandedOver::Lost(trap)) => {
@@ -257,7 +283,8 @@ impl Shard {
         self.context = context.clone();
         let revision = module.describe().revision;
         self.queries.swap(module, context);
-        self.revision.store(revision, Ordering::Release);
+        self.runs.set(&self.module, self.db.limits());
+        self.tally = self.book.tally(revision);
         self.slot.guest(ShardState::Running);
         Ok(())
     }
@@ -307,9 +334,17 @@ async fn hand_over(
     old: &mut dyn Instance,
     from: u64,
     new: &mut dyn Instance,
-    limits: &Limits,
+    limit: usize,
+    within: Duration,
 ) -> Result<(), NotHandedOver> {
-    let state: Bytes = match old.suspend().await {
+    // A component is bounded by its limits. Native logic may hang, and is then in the middle of something for ever.
+    let late = |step: &str| {
+        let words = format!("{step} lasted longer than limits.handoff_time and {START_GRACE:?}");
+        Failure::Trap(Trap::new(TrapKind::WallTime, words))
+    };
+    let within = within + START_GRACE;
+    let suspended = tokio::time::timeout(within, old.suspend()).await;
+    let state: Bytes = match suspended.unwrap_or_else(|_| Err(late("suspend"))) {
         Ok(state) => state,
         Err(Failure::Trap(trap)) => return Err(NotHandedOver::Lost(trap)),
         Err(failure) => {
@@ -317,14 +352,15 @@ async fn hand_over(
             return Err(NotHandedOver::Kept(why));
         }
     };
-    let (size, limit) = (state.len(), limits.handoff_bytes);
+    let size = state.len();
     if size > limit {
         let words = format!("{size} bytes are over limits.handoff_bytes ({limit} bytes)");
         let failure = Failure::Error(GuestError::new("limit", words));
         let why = not_swapped(SwapStep::Suspend, failure);
         return Err(NotHandedOver::Kept(why));
     }
-    let resumed = new.resume(from, &state).await;
+    let resumed = tokio::time::timeout(within, new.resume(from, &state)).await;
+    let resumed = resumed.unwrap_or_else(|_| Err(late("resume")));
     resumed.map_err(|failure| NotHandedOver::Kept(not_swapped(SwapStep::Resume, failure)))
 }
 

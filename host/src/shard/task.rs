@@ -3,7 +3,6 @@
 //! The database is open before the task starts and until after it has ended. What a call shows leaves through the gate.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use quarry_core::pool;
@@ -12,9 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::held::Held;
 use super::queries::QueryPool;
+use super::sample::{Book, Ending, Tally};
 use super::slot::Slot;
 use super::swap::Coming;
-use super::{Begun, Call, Control, Outcome, expired};
+use super::{Begun, Call, Control, Outcome, Queue, Runs, expired};
 use crate::call::{CallError, CallErrorKind, Durability};
 use crate::clock;
 use crate::cluster::status::ShardState;
@@ -22,7 +22,7 @@ use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::guest::notify::{Notifier, Tags};
 use crate::guest::{
-    Failure, Instance, InstanceContext, Module, NoRoom, Request, StopReason, Trap, TrapKind,
+    Failure, Instance, InstanceContext, Module, NoRoom, Reply, Request, StopReason, Trap, TrapKind,
 };
 
 /// Durable tags that a guest gets at once.
@@ -42,8 +42,14 @@ pub(super) struct Shard {
     pub(super) held: Arc<Held>,
     pub(super) born: Instant,
     pub(super) slot: Arc<Slot>,
-    pub(super) revision: Arc<AtomicU64>,
+    pub(super) runs: Arc<Runs>,
     pub(super) queries: Arc<QueryPool>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) book: Arc<Book>,
+    /// Of the revision that it runs.
+    pub(super) tally: Arc<Tally>,
+    /// Calls that are still in the queue and waited there for the last swap.
+    pub(super) parked: usize,
     /// How often in a row its guest found no room, and why.
     pub(super) no_room: Option<(u32, NoRoom)>,
     /// The instance that is to take over.
@@ -153,11 +159,16 @@ impl Shard {
             answer,
             _place: place,
         } = call;
+        let parked = self.parked > 0;
+        self.parked = self.parked.saturating_sub(1);
         // A caller that went away before its call began does not want it any more.
         if answer.is_closed() {
             return;
         }
         if let Some(error) = expired(&request) {
+            if parked {
+                self.tally.lost();
+            }
             _ = answer.send(Err(error));
             return;
         }
@@ -183,8 +194,12 @@ impl Shard {
             Guest::Waiting(_) => return,
         };
         let answer = Begun::new(answer, self.shard);
+        let begun = self.book.begun();
         let ran = instance.call(&request).await;
         drop(place);
+        if let Some(ending) = ending(&ran) {
+            self.tally.ended(ending, begun);
+        }
         let seq = self.db.visible_seq();
         let revision = self.module.describe().revision;
         let mut applied = durability == Some(Durability::Applied);
@@ -246,7 +261,10 @@ impl Shard {
         }
         match instance.durable(tags).await {
             Ok(()) => {}
-            Err(Failure::Trap(trap)) => self.trapped(&trap, "durable"),
+            Err(Failure::Trap(trap)) => {
+                self.tally.trapped();
+                self.trapped(&trap, "durable");
+            }
             Err(Failure::Error(error)) => {
                 tracing::warn!(shard = self.shard, %error, "guest failed to take durable tags")
             }
@@ -326,8 +344,12 @@ impl Shard {
                 self.tags.adopt(&self.context.notifier);
                 self.slot.guest(ShardState::Running);
             }
-            Err(Failure::Trap(trap)) => self.trapped(&trap, "start"),
+            Err(Failure::Trap(trap)) => {
+                self.tally.trapped();
+                self.trapped(&trap, "start");
+            }
             Err(Failure::Error(error)) => {
+                self.tally.trapped();
                 let words = format!("the guest's start failed with {error}");
                 self.trapped(&Trap::new(TrapKind::Instantiate, words), "start");
             }
@@ -416,6 +438,18 @@ impl Shard {
         }
         let why = self.slot.last_error().unwrap_or_default();
         CallError::host(CallErrorKind::Trap(TrapKind::Instantiate), why).at(self.shard)
+    }
+}
+
+/// How a call ended, as far as its revision is to blame; none where it did not run.
+pub(super) fn ending(ran: &Result<Reply, Failure>) -> Option<Ending> {
+    match ran {
+        Ok(_) => Some(Ending::Reply),
+        Err(Failure::Error(_)) => Some(Ending::Error),
+        // How much a reply has to say is up to the caller.
+        Err(Failure::Trap(trap)) if trap.kind == TrapKind::ReplyTooLarge => Some(Ending::Error),
+        Err(Failure::Trap(_)) => Some(Ending::Trap),
+        Err(Failure::NoRoom(_)) => None,
     }
 }
 

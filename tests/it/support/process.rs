@@ -226,14 +226,21 @@ impl Setup {
         Self::new(module, &format!("file://{}", folder.display()), shards)
     }
 
+    /// In a folder, for what is deployed there.
+    pub fn empty(folder: &Path, shards: u32) -> Self {
+        Self::of(&Place::lasting(folder).arguments(), shards)
+    }
+
     fn at(module: &str, store: &[String], shards: u32) -> Self {
         let module = guest(module).display().to_string();
+        Self::of(store, shards).with(&["--module", &module])
+    }
+
+    fn of(store: &[String], shards: u32) -> Self {
         let shards = shards.to_string();
         let arguments = [
             "serve",
             "--json",
-            "--module",
-            &module,
             "--shards",
             &shards,
             "--listen",

@@ -30,6 +30,8 @@ pub enum ShardSeen {
     Unowned,
     /// Its owner did not answer.
     Silent,
+    /// Its owner has it, and it does not serve calls now: it opens, closes, swaps, or its guest is being started anew.
+    Down(String),
     /// It serves calls by this revision.
     Runs(u64),
     /// It was to take this revision, and failed.
@@ -103,7 +105,7 @@ pub fn advance(record: &RolloutRecord, seen: &Seen, waited: Duration) -> Option<
             let there = |shard: &ShardSeen| match shard {
                 ShardSeen::Unowned => true,
                 // One that failed to go back goes on with what it runs.
-                ShardSeen::Silent | ShardSeen::Failed { .. } => false,
+                ShardSeen::Silent | ShardSeen::Down(_) | ShardSeen::Failed { .. } => false,
                 ShardSeen::Runs(revision) => *revision != active.target,
             };
             // A node that does not answer may have shards that nobody else knows of yet.
@@ -126,7 +128,7 @@ fn check(
         _ => None,
     });
     if let Some(why) = refusal {
-        return Some(end(record, Outcome::RolledBack, &why));
+        return Some(end(record, Outcome::Refused, &why));
     }
     let open = |(name, check): (&NodeName, &Check)| {
         (*check != Check::Fine).then(|| format!("node {name}"))
@@ -139,7 +141,7 @@ fn check(
         active.phase = Phase::Rolling;
         active.selection = match active.plan {
             Plan::All => Selection::All,
-            Plan::Waves(percent) | Plan::Canary(percent) => part(percent, shards),
+            Plan::Waves(percent) | Plan::Canary(percent) => Selection::part(percent, shards),
             Plan::Chosen => active.selection.clone(),
         };
         return Some(next);
@@ -150,7 +152,7 @@ fn check(
             Duration::from_millis(active.step_timeout_ms),
             names(open)
         );
-        end(record, Outcome::RolledBack, &why)
+        end(record, Outcome::Refused, &why)
     })
 }
 
@@ -209,6 +211,7 @@ fn missing(record: &RolloutRecord, active: &Active, seen: &Seen) -> Vec<String> 
             ShardSeen::Runs(revision) => format!("runs revision {revision}"),
             ShardSeen::Unowned => "has no owner".into(),
             ShardSeen::Silent => "is on a node that does not answer".into(),
+            ShardSeen::Down(why) => why.clone(),
             ShardSeen::Failed { revision, .. } => format!("failed with revision {revision}"),
         };
         Some(format!("shard {shard} ({how})"))
@@ -227,7 +230,7 @@ fn onward(record: &RolloutRecord, active: &Active, seen: &Seen) -> RolloutRecord
     match active.plan {
         Plan::All => active.selection = Selection::All,
         Plan::Waves(percent) => {
-            let step = part(percent, shards).count(shards);
+            let step = Selection::part(percent, shards).count(shards);
             let more = reached.saturating_add(step);
             active.selection = if more >= shards {
                 Selection::All
@@ -238,12 +241,6 @@ fn onward(record: &RolloutRecord, active: &Active, seen: &Seen) -> RolloutRecord
         Plan::Canary(_) | Plan::Chosen => active.phase = Phase::Held,
     }
     next
-}
-
-/// So many percent of the shards, and one at least.
-fn part(percent: u8, shards: u32) -> Selection {
-    let count = (u64::from(shards) * u64::from(percent)).div_ceil(100);
-    Selection::First(u32::try_from(count).unwrap_or(u32::MAX).max(1))
 }
 
 fn back(record: &RolloutRecord, why: String) -> RolloutRecord {

@@ -120,6 +120,8 @@ pub enum Outcome {
     Adopted,
     /// Every shard runs what it ran before.
     RolledBack,
+    /// Not every node can run the target: no shard was touched.
+    Refused,
 }
 
 /// A rollout that ended.
@@ -151,14 +153,34 @@ impl RolloutRecord {
         }
     }
 
+    /// The rollout in progress, while shards are to run its target.
+    #[must_use]
+    pub fn reaching(&self) -> Option<&Active> {
+        let active = self.active.as_ref();
+        active.filter(|active| matches!(active.phase, Phase::Rolling | Phase::Held))
+    }
+
+    /// Of a cluster that begins with a revision, which no shard ever ran without.
+    #[must_use]
+    pub fn begin_with(revision: u64) -> Self {
+        Self {
+            number: 1,
+            stable: revision,
+            last: Some(Ended {
+                number: 1,
+                target: revision,
+                outcome: Outcome::Adopted,
+                why: String::new(),
+            }),
+            ..Self::fresh()
+        }
+    }
+
     /// The revision that a shard is to run; 0 for none.
     #[must_use]
     pub fn revision_of(&self, shard: u32, shards: u32) -> u64 {
-        let reached = |active: &&Active| {
-            matches!(active.phase, Phase::Rolling | Phase::Held)
-                && active.selection.contains(shard, shards, self.number)
-        };
-        let active = self.active.as_ref().filter(reached);
+        let chosen = |active: &&Active| active.selection.contains(shard, shards, self.number);
+        let active = self.reaching().filter(chosen);
         active.map_or(self.stable, |active| active.target)
     }
 
@@ -299,6 +321,7 @@ impl Ended {
                 &[
                     ("adopted", Outcome::Adopted),
                     ("rolled-back", Outcome::RolledBack),
+                    ("refused", Outcome::Refused),
                 ],
             )?,
             why: fields.text("why", MAX_WHY)?,

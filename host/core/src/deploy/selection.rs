@@ -68,6 +68,13 @@ impl Selection {
         Ok(Self::These(merged(ranges)))
     }
 
+    /// So many percent of the shards, and one at least.
+    #[must_use]
+    pub fn part(percent: u8, shards: u32) -> Self {
+        let count = (u64::from(shards) * u64::from(percent)).div_ceil(100);
+        Self::First(u32::try_from(count).unwrap_or(u32::MAX).max(1))
+    }
+
     /// Whether a shard is one of them. `order` is the number of the rollout.
     #[must_use]
     pub fn contains(&self, shard: u32, shards: u32, order: u64) -> bool {

@@ -96,11 +96,12 @@ fn bodies_come_back_as_they_were() {
     held.last = Some(Ended {
         number: 1,
         target: 1,
-        outcome: Outcome::RolledBack,
+        outcome: Outcome::Refused,
         why: "node a cannot run it".into(),
     });
     let waves = rolling(Plan::Waves(25));
-    for record in [RolloutRecord::fresh(), stable(), held, waves] {
+    let first = RolloutRecord::begin_with(3);
+    for record in [RolloutRecord::fresh(), first, stable(), held, waves] {
         let body = record.encode().expect("fine");
         assert_eq!(RolloutRecord::decode(&body).expect("fine"), record);
     }
@@ -315,14 +316,20 @@ fn nothing_runs_before_every_node_can_run_it() {
             assert_eq!(advance(&checking, &seen, SOON), None);
             let ended = advance(&checking, &seen, LATE).expect("late");
             let (outcome, why) = last(&ended);
-            assert_eq!(outcome, Outcome::RolledBack);
+            assert_eq!(outcome, Outcome::Refused);
             assert!(why.contains("node b did not say"), "{why}");
             assert_eq!((ended.stable, ended.previous), (1, 0));
         }
         let no = Check::Refused("it imports wasi:http".into());
         let refused = seen(&checking, &[("a", Check::Busy), ("b", no)]);
         let ended = advance(&checking, &refused, SOON).expect("refused");
-        assert_eq!(last(&ended).1, "node b cannot run it: it imports wasi:http");
+        assert_eq!(
+            last(&ended),
+            (
+                Outcome::Refused,
+                "node b cannot run it: it imports wasi:http"
+            )
+        );
         // Nobody is no proof.
         assert_eq!(advance(&checking, &seen(&checking, &[]), SOON), None);
     }
@@ -348,7 +355,12 @@ fn a_rollout_goes_its_way() {
             // Not before each of them has taken it.
             let mut partly = seen(&record, &[]);
             let chosen = active(&record).selection.of(SHARDS, record.number)[0];
-            for state in [ShardSeen::Runs(1), ShardSeen::Unowned, ShardSeen::Silent] {
+            for state in [
+                ShardSeen::Runs(1),
+                ShardSeen::Unowned,
+                ShardSeen::Silent,
+                ShardSeen::Down("swaps".into()),
+            ] {
                 partly.shards[chosen as usize] = state;
                 assert_eq!(advance(&record, &partly, SOON), None, "{plan:?}");
                 let late = advance(&record, &partly, LATE).expect("late");
@@ -458,6 +470,7 @@ fn it_has_gone_back_once_no_shard_runs_it() {
             revision: 1,
             why: String::new(),
         },
+        ShardSeen::Down("swaps".into()),
         ShardSeen::Failed {
             revision: 2,
             why: String::new(),

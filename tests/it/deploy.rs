@@ -1,0 +1,7 @@
+//! Deployments on whole nodes of one process, over one store in memory, while clients call.
+
+mod bad;
+mod broken;
+mod forth;
+mod logic;
+mod world;

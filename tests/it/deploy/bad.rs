@@ -1,0 +1,278 @@
+//! Revisions that are no good: each is refused or rolled back, and no call fails by the one that serves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quarry::call::{CallErrorKind, Target};
+use quarry::deploy::operate::{Ordered, RolloutOptions};
+use quarry::deploy::{Draft, Library};
+use quarry_core::deploy::{Command, Gates, Plan, Selection};
+
+use super::logic;
+use super::world::{Load, World, all, call, plan};
+use crate::support::guests;
+
+/// A canary of a quarter of the shards, stopped by these gates alone.
+fn canary(gates: Gates) -> RolloutOptions {
+    RolloutOptions {
+        gates,
+        ..plan(Plan::Canary(25))
+    }
+}
+
+fn lenient() -> Gates {
+    Gates {
+        traps: 1_000_000,
+        errors_percent: 100,
+        latency_percent: 0,
+        least_calls: 100,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_fails_in_a_swap_or_at_work_goes_back_by_itself() {
+    let world = World::with(8, &["a"], logic::loader(), |config| {
+        config.limits.start_time = Duration::from_millis(100);
+        config.limits.handoff_time = Duration::from_millis(100);
+    })
+    .await;
+    world.adopt("memory-1").await;
+    let traps = Gates {
+        traps: 0,
+        ..lenient()
+    };
+    let errors = Gates {
+        errors_percent: 1,
+        ..lenient()
+    };
+    let latency = Gates {
+        latency_percent: 300,
+        least_calls: 30,
+        ..lenient()
+    };
+    let mut load = world.load(6);
+    let mut bad = Vec::new();
+    for (logic, options, says) in [
+        (
+            "start-fails",
+            all(),
+            "did not take it: the new revision did not start",
+        ),
+        ("start-traps", all(), "start panicked on purpose"),
+        (
+            "start-fails",
+            plan(Plan::Waves(50)),
+            "start failed on purpose",
+        ),
+        ("start-hangs", all(), "limits.start_time"),
+        ("resume-fails", all(), "resume failed on purpose"),
+        ("resume-traps", all(), "handoff.resume"),
+        ("tenth-traps", canary(traps), "it trapped "),
+        ("five-percent", canary(errors), " calls failed, and 0 of "),
+        (
+            "slow",
+            canary(latency),
+            "the slowest percent of its calls takes ",
+        ),
+    ] {
+        load.progress(20).await;
+        let ended = world.deploy(Library::bytes(logic), &options).await;
+        assert_eq!(ended.outcome, "rolled-back", "{logic}: {}", ended.why);
+        assert!(ended.why.contains(says), "{logic}: {}", ended.why);
+        bad.push(ended.target);
+        world.all_run(1).await;
+        let status = world.door().rollout().await.expect("a status");
+        assert_eq!((status.stable, status.trouble), (1, None), "{logic}");
+    }
+    load.progress(20).await;
+    load.stop().await.assert_fine_but(&bad);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_hangs_when_it_is_to_hand_over_is_left_without_its_memory() {
+    let world = World::with(4, &["a"], logic::loader(), |config| {
+        config.limits.handoff_time = Duration::from_millis(100);
+    })
+    .await;
+    world.adopt("memory-1").await;
+    let mut load = world.load(4);
+    let number = world
+        .order(Library::bytes("suspend-hangs"), &canary(lenient()))
+        .await;
+    world.phase("held").await;
+    load.progress(20).await;
+    let by = "bob".to_owned();
+    let aborted = world.door().rollout_command(Command::Abort { by }).await;
+    aborted.expect("aborted");
+    assert_eq!(world.ended(number).await.outcome, "rolled-back");
+    world.all_run(1).await;
+    load.progress(20).await;
+    load.stop().await.assert_fine_but(&[]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swap_heals_what_is_quarantined() {
+    let world = World::with(2, &["a"], logic::loader(), |config| {
+        config.limits.traps = 0;
+    })
+    .await;
+    // Without a rollout that watches, nothing is rolled back.
+    world.adopt("tenth-traps").await;
+    for n in 1..10 {
+        let reply = call(world.door(), Target::Shard(0), "add").await;
+        assert!(reply.is_ok(), "call {n}: {reply:?}");
+    }
+    call(world.door(), Target::Shard(0), "add")
+        .await
+        .expect_err("the tenth");
+    let refused = call(world.door(), Target::Shard(0), "add").await;
+    assert_eq!(
+        refused.expect_err("refused").kind,
+        CallErrorKind::Quarantined
+    );
+    world.adopt("plain-2").await;
+    let reply = call(world.door(), Target::Shard(0), "add")
+        .await
+        .expect("healed");
+    assert_eq!(reply.payload, "10");
+    world.stop().await;
+}
+
+/// A world of components in which `counter` serves.
+async fn of_components() -> World {
+    let world = World::with(4, &["a"], Arc::new(guests::runtime()), |config| {
+        config.limits.cpu_time = Duration::from_millis(300);
+    })
+    .await;
+    let ended = world.deploy(guests::component("counter"), &all()).await;
+    assert_eq!((ended.outcome, &*ended.why), ("adopted", ""));
+    world
+}
+
+async fn ordered(world: &World, draft: Draft, options: &RolloutOptions) -> u64 {
+    match world.door().deploy(draft, options).await.expect("an order") {
+        Ordered::Begun { rollout, .. } => rollout,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn components_that_cannot_run_anywhere_touch_no_shard() {
+    let world = of_components().await;
+    let load = Load::start(vec![world.door().clone()], 4, "increment");
+    let lifecycle = || guests::component("lifecycle");
+    let mut truncated = guests::component("counter");
+    truncated.truncate(truncated.len() / 2);
+    for (bytes, options, says) in [
+        (
+            Bytes::from_static(b"nonsense"),
+            "{}",
+            "this is not WebAssembly",
+        ),
+        (truncated, "{}", "not a valid component"),
+        (guests::text("core-module.wat"), "{}", "a core module"),
+        (
+            guests::text("foreign-world.wat"),
+            "{}",
+            "not a Quarry guest",
+        ),
+        (
+            guests::text("unknown-import.wat"),
+            "{}",
+            "which is not offered",
+        ),
+        (guests::text("wasi-http.wat"), "{}", "not granted"),
+        (guests::text("newer-function.wat"), "{}", "flush-everything"),
+        (
+            lifecycle(),
+            r#"{"validate":"refuse"}"#,
+            "it refuses its options",
+        ),
+        (
+            lifecycle(),
+            r#"{"validate":"panic"}"#,
+            "it failed to check its options",
+        ),
+        (lifecycle(), r#"{"validate":"spin"}"#, "limits.cpu_time"),
+        (lifecycle(), r#"{"mine":1}"#, "it refuses its options"),
+    ] {
+        let draft = world.draft(bytes, options).await;
+        let number = ordered(&world, draft, &all()).await;
+        let ended = world.ended(number).await;
+        assert_eq!(ended.outcome, "refused", "{says}: {}", ended.why);
+        assert!(
+            ended.why.contains("node a cannot run it: "),
+            "{}",
+            ended.why
+        );
+        assert!(ended.why.contains(says), "{says}: {}", ended.why);
+        let status = world.door().rollout().await.expect("a status");
+        assert_eq!((status.adopted, status.swaps.made), (4, 0), "{says}");
+    }
+    load.stop().await.assert_fine_but(&[]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn components_that_fail_go_back_by_themselves() {
+    let world = of_components().await;
+    let load = Load::start(vec![world.door().clone()], 4, "increment");
+    for (start, says) in [
+        ("panic", "start panicked on purpose"),
+        ("error", "start failed on purpose"),
+        ("spin", "limits.cpu_time"),
+    ] {
+        let options = format!(r#"{{"start":"{start}"}}"#);
+        let draft = world.draft(guests::component("lifecycle"), &options).await;
+        let number = ordered(&world, draft, &all()).await;
+        let ended = world.ended(number).await;
+        assert_eq!(ended.outcome, "rolled-back", "{start}: {}", ended.why);
+        assert!(ended.why.contains(says), "{start}: {}", ended.why);
+    }
+    // Those that serve for a while, on one shard, with less memory than others.
+    let mut bad = Vec::new();
+    for (method, kind) in [
+        (
+            "spin",
+            CallErrorKind::Trap(quarry::guest::TrapKind::CpuTime),
+        ),
+        (
+            "allocate",
+            CallErrorKind::Trap(quarry::guest::TrapKind::Memory),
+        ),
+        (
+            "trap",
+            CallErrorKind::Trap(quarry::guest::TrapKind::Aborted),
+        ),
+    ] {
+        let mut draft = world.draft(guests::component("misbehave"), "{}").await;
+        draft.modules[0].limits = BTreeMap::from([("memory".into(), "16MiB".into())]);
+        let options = RolloutOptions {
+            first: Selection::parse("2", 4).expect("a shard"),
+            gates: Gates {
+                traps: 0,
+                ..lenient()
+            },
+            ..plan(Plan::Chosen)
+        };
+        let number = ordered(&world, draft, &options).await;
+        let held = world.phase("held").await;
+        bad.push(held.active.expect("active").target);
+        let error = call(world.door(), Target::Shard(2), method).await;
+        let error = error.expect_err(method);
+        assert_eq!(error.kind, kind, "{error}");
+        if method == "allocate" {
+            assert!(error.message.contains("16777216 bytes"), "{error}");
+        }
+        let ended = world.ended(number).await;
+        assert_eq!(ended.outcome, "rolled-back");
+        assert!(ended.why.contains("it trapped 1 times"), "{}", ended.why);
+    }
+    world.all_run(1).await;
+    load.stop().await.assert_fine_but(&bad);
+    world.stop().await;
+}
