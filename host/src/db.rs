@@ -39,7 +39,16 @@ pub type Error = GuestError;
 ///
 /// Every write returns its seq: higher is later, and unique for the life of the data. A write is visible when it returns and durable
 /// later; [`Gate`] tells when. Dropping the future of a write leaves open whether it was applied.
+///
+/// A module that is confined to a key prefix has one of its own ([`ShardDb::within`]), which shows and reaches only what lies under it.
 pub struct ShardDb {
+    shared: Arc<Shared>,
+    /// The beginning of all keys; empty for the whole database.
+    prefix: Bytes,
+}
+
+/// What all views of one opening share.
+struct Shared {
     db: Db,
     gate: Arc<Gate>,
     limits: Arc<Limits>,
@@ -107,7 +116,7 @@ impl ShardDb {
     ) -> Self {
         let last_seq = gate.durable_seq();
         let first = first_seq(writer_epoch);
-        Self {
+        let shared = Shared {
             db,
             gate,
             limits,
@@ -119,47 +128,64 @@ impl ShardDb {
             pending: AtomicUsize::new(0),
             abandoned: AtomicUsize::new(0),
             decided: AtomicUsize::new(0),
+        };
+        Self {
+            shared: Arc::new(shared),
+            prefix: Bytes::new(),
+        }
+    }
+
+    /// The same database, confined to the keys that begin with `prefix`, which its user neither sees nor gives.
+    #[must_use]
+    pub fn within(&self, prefix: Bytes) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            prefix: joined(&self.prefix, &prefix),
         }
     }
 
     /// The limits that this shard's guest is held to.
     #[must_use]
     pub fn limits(&self) -> &Arc<Limits> {
-        &self.limits
+        &self.shared.limits
     }
 
     /// When this shard's writes become durable.
     #[must_use]
     pub fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+        &self.shared.gate
     }
 
     /// The newest write that a reader can have seen by now.
     #[must_use]
     pub fn visible_seq(&self) -> u64 {
         // In this order: a write that ends in between has stored its seq before it left `pending`.
-        let decided = self.decided.load(Ordering::Acquire);
-        let pending = self.pending.load(Ordering::Acquire);
-        let last = self.last_seq.load(Ordering::Acquire);
+        let decided = self.shared.decided.load(Ordering::Acquire);
+        let pending = self.shared.pending.load(Ordering::Acquire);
+        let last = self.shared.last_seq.load(Ordering::Acquire);
         if pending == decided {
             return last;
         }
         // A write whose future was dropped may be applied without our having seen its seq.
-        self.db.snapshot().map_or(last, |view| last.max(view.seq()))
+        self.shared
+            .db
+            .snapshot()
+            .map_or(last, |view| last.max(view.seq()))
     }
 
     /// Whether this opening can say of a seq when it is durable: it handed it out, or recovered the data of the opening that did. A seq
     /// of an earlier opening that was never durable is lost, however far the seqs have come since.
     #[must_use]
     pub fn knows(&self, seq: u64) -> bool {
-        seq >= self.first
-            || (seq <= self.recovered && seq >> EPOCH_SHIFT == self.recovered >> EPOCH_SHIFT)
+        seq >= self.shared.first
+            || (seq <= self.shared.recovered
+                && seq >> EPOCH_SHIFT == self.shared.recovered >> EPOCH_SHIFT)
     }
 
     /// A view of the database as it is now, following later writes.
     #[must_use]
     pub fn view(&self) -> ReadView {
-        ReadView::live(self.db.clone(), self.limits.clone())
+        ReadView::live(self.shared.db.clone(), self.shared.limits.clone()).within(&self.prefix)
     }
 
     /// A view that later writes do not change.
@@ -167,8 +193,12 @@ impl ShardDb {
     /// # Errors
     /// `closed`, `fenced` or `unavailable` when the database has ended.
     pub fn snapshot(&self) -> Result<ReadView, Error> {
-        let snapshot = self.db.snapshot().map_err(|error| db_error(&error))?;
-        Ok(ReadView::snapshot(snapshot, self.limits.clone()))
+        let snapshot = self
+            .shared
+            .db
+            .snapshot()
+            .map_err(|error| db_error(&error))?;
+        Ok(ReadView::snapshot(snapshot, self.shared.limits.clone()).within(&self.prefix))
     }
 
     /// The newest view of which everything is durable; it waits for nothing.
@@ -180,7 +210,7 @@ impl ShardDb {
             .gate
             .durable_view()
             .ok_or_else(|| GuestError::retryable("closed", "the shard has ended"))?;
-        Ok(ReadView::snapshot(view, self.limits.clone()))
+        Ok(ReadView::snapshot(view, self.shared.limits.clone()).within(&self.prefix))
     }
 
     /// Begins a transaction. Called on a runtime, whose timer ends it at its age.
@@ -243,10 +273,10 @@ impl ShardDb {
             // Boxed, so that what it takes is not a part of every write.
             Box::pin(self.check_appended(&self.view(), ops.as_ref())).await?;
         }
-        let batch = batch(ops);
+        let batch = batch(ops, &self.prefix);
         let options = self.write_options();
-        let writing = Writing::begin(self, options.seqnum);
-        let outcome = self.db.write_with_options(batch, &options).await;
+        let writing = Writing::begin(&self.shared, options.seqnum);
+        let outcome = self.shared.db.write_with_options(batch, &options).await;
         writing
             .end(outcome.map(Some))
             .map(Option::unwrap_or_default)
@@ -266,7 +296,7 @@ impl ShardDb {
             }
             Op::Remove { key } => (key, 0),
             Op::Merge { key, operand } => {
-                let Some(name) = &self.merge_operator else {
+                let Some(name) = &self.shared.merge_operator else {
                     return Err(GuestError::new(
                         "no-merge-operator",
                         "this cluster has no merge operator; `merge_operator` has to be set before its first start",
@@ -277,9 +307,9 @@ impl ShardDb {
                 (key, operand.len())
             }
         };
-        check_key(key, &self.limits)?;
-        if value > self.limits.value {
-            let limit = self.limits.value;
+        check_key_within(key, &self.prefix, &self.shared.limits)?;
+        if value > self.shared.limits.value {
+            let limit = self.shared.limits.value;
             return Err(GuestError::new(
                 "invalid-value",
                 format!("a value of {value} bytes is over limits.value ({limit} bytes)"),
@@ -290,7 +320,7 @@ impl ShardDb {
 
     /// Whether the merge operator is `append`: the only one whose results are longer than its operands.
     fn appends(&self) -> bool {
-        self.merge_operator.as_deref() == Some("append")
+        self.shared.merge_operator.as_deref() == Some("append")
     }
 
     /// Bounds what `append` lets grow.
@@ -306,7 +336,7 @@ impl ShardDb {
                         None => view.get(key).await?.map_or(0, |value| value.len()),
                     };
                     let size = before + operand.len();
-                    let limit = self.limits.value;
+                    let limit = self.shared.limits.value;
                     if size > limit {
                         let message = format!(
                             "the value would grow to {size} bytes, over limits.value ({limit} bytes)"
@@ -321,7 +351,7 @@ impl ShardDb {
     }
 
     fn check_batch(&self, size: usize) -> Result<(), Error> {
-        let limit = self.limits.batch;
+        let limit = self.shared.limits.batch;
         if size > limit {
             return Err(GuestError::new(
                 "limit",
@@ -334,18 +364,18 @@ impl ShardDb {
     }
 
     fn write_options(&self) -> WriteOptions {
-        if self.first_seq.load(Ordering::Relaxed) == 0 {
+        if self.shared.first_seq.load(Ordering::Relaxed) == 0 {
             return WriteOptions::default();
         }
         WriteOptions {
-            seqnum: self.first_seq.swap(0, Ordering::AcqRel),
+            seqnum: self.shared.first_seq.swap(0, Ordering::AcqRel),
         }
     }
 }
 
 /// A write that began. Dropped without an end, it may or may not be applied.
 struct Writing<'a> {
-    db: &'a ShardDb,
+    db: &'a Shared,
     /// The first seq of the opening, where this write was to take it.
     seqnum: u64,
     /// Writes that were abandoned before this one began: the writer has decided them once this one returns.
@@ -354,7 +384,7 @@ struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    fn begin(db: &'a ShardDb, seqnum: u64) -> Self {
+    fn begin(db: &'a Shared, seqnum: u64) -> Self {
         db.pending.fetch_add(1, Ordering::AcqRel);
         Self {
             db,
@@ -410,10 +440,10 @@ impl Drop for Writing<'_> {
 }
 
 /// Operations as SlateDB takes them.
-fn batch(ops: impl IntoIterator<Item = Op>) -> WriteBatch {
+fn batch(ops: impl IntoIterator<Item = Op>, prefix: &Bytes) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for op in ops {
-        match op {
+        match op.within(prefix) {
             Op::Put { key, value, ttl_ms } => {
                 batch.put_bytes_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) })
             }
@@ -424,6 +454,14 @@ fn batch(ops: impl IntoIterator<Item = Op>) -> WriteBatch {
         }
     }
     batch
+}
+
+/// A key under a prefix.
+fn joined(prefix: &Bytes, key: &Bytes) -> Bytes {
+    if prefix.is_empty() {
+        return key.clone();
+    }
+    [&prefix[..], &key[..]].concat().into()
 }
 
 /// Checks how many operations a batch or a transaction has.
@@ -447,14 +485,23 @@ pub fn check_ops(ops: usize) -> Result<(), Error> {
 /// # Errors
 /// `invalid-key`.
 pub fn check_key(key: &[u8], limits: &Limits) -> Result<(), Error> {
+    check_key_within(key, &[], limits)
+}
+
+/// As [`check_key`], of a key that is stored under a prefix.
+fn check_key_within(key: &[u8], prefix: &[u8], limits: &Limits) -> Result<(), Error> {
     if key.is_empty() {
         return Err(GuestError::new("invalid-key", "a key cannot be empty"));
     }
-    if key.len() > limits.key {
-        let (size, limit) = (key.len(), limits.key);
+    let (size, limit) = (prefix.len() + key.len(), limits.key);
+    if size > limit {
+        let prefix = match prefix.len() {
+            0 => String::new(),
+            prefix => format!(", {prefix} of them the prefix of its module,"),
+        };
         return Err(GuestError::new(
             "invalid-key",
-            format!("a key of {size} bytes is over limits.key ({limit} bytes)"),
+            format!("a key of {size} bytes{prefix} is over limits.key ({limit} bytes)"),
         ));
     }
     Ok(())

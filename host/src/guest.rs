@@ -16,6 +16,7 @@ use crate::db::{ReadView, ShardDb};
 use crate::gate::Gate;
 use crate::gate::deadline::Deadline;
 
+pub mod compound;
 pub mod limits;
 pub mod log;
 pub mod native;
@@ -82,11 +83,11 @@ pub trait Instance: Send {
     /// The guest's own error, or a trap.
     async fn call(&mut self, request: &Request) -> Result<Reply, Failure>;
 
-    /// Tells the guest which of its tags became durable, lowest seq first.
+    /// Tells the guest which of its tags became durable, lowest seq first. Those of other modules ([`notify::Tag::of`]) are not its own.
     ///
     /// # Errors
     /// A trap.
-    async fn durable(&mut self, tags: Vec<u64>) -> Result<(), Failure>;
+    async fn durable(&mut self, tags: Vec<notify::Tag>) -> Result<(), Failure>;
 
     /// Runs after the last call.
     ///

@@ -8,7 +8,7 @@ use slatedb::config::{ReadOptions, ScanOptions};
 use slatedb::{Db, DbIterator, DbSnapshot, IterationOrder, KeyValue};
 
 use super::transaction::Reads;
-use super::{Error, check_key, db_error};
+use super::{Error, check_key_within, db_error, joined};
 use crate::clock;
 use crate::guest::{GuestError, Limits};
 
@@ -24,6 +24,8 @@ pub const PAGE_MAX_ENTRIES: u32 = 10_000;
 pub struct ReadView {
     source: Source,
     limits: Arc<Limits>,
+    /// The beginning of all keys, which whoever reads neither sees nor gives.
+    prefix: Bytes,
 }
 
 #[derive(Clone)]
@@ -84,6 +86,7 @@ impl ReadView {
         Self {
             source: Source::Live(db),
             limits,
+            prefix: Bytes::new(),
         }
     }
 
@@ -91,6 +94,7 @@ impl ReadView {
         Self {
             source: Source::Snapshot(snapshot),
             limits,
+            prefix: Bytes::new(),
         }
     }
 
@@ -98,6 +102,7 @@ impl ReadView {
         Self {
             source: Source::Transaction(reads),
             limits,
+            prefix: Bytes::new(),
         }
     }
 
@@ -107,7 +112,15 @@ impl ReadView {
         Self {
             source: Source::Closed,
             limits,
+            prefix: Bytes::new(),
         }
+    }
+
+    /// The same, confined to the keys under a further prefix.
+    #[must_use]
+    pub fn within(mut self, prefix: &Bytes) -> Self {
+        self.prefix = joined(&self.prefix, prefix);
+        self
     }
 
     /// The last write that a snapshot shows; 0 for a view that follows writes.
@@ -206,6 +219,7 @@ impl ReadView {
                 iter: None,
                 held: None,
                 page: self.limits.page,
+                prefix: 0,
             });
         };
         let iter = match &self.source {
@@ -216,11 +230,18 @@ impl ReadView {
             }
             Source::Closed => return Err(no_database()),
         };
-        Cursor::new(iter, self.limits.page)
+        Cursor::new(iter, self.limits.page, self.prefix.len())
     }
 
     async fn lookup(&self, key: &[u8]) -> Result<Option<KeyValue>, Error> {
-        check_key(key, &self.limits)?;
+        check_key_within(key, &self.prefix, &self.limits)?;
+        let within;
+        let key = if self.prefix.is_empty() {
+            key
+        } else {
+            within = [&self.prefix[..], key].concat();
+            &within
+        };
         let options = ReadOptions::default();
         let row = match &self.source {
             Source::Live(db) => db.get_key_value_with_options(key, &options).await,
@@ -240,18 +261,20 @@ impl ReadView {
             if key.is_empty() {
                 Ok(())
             } else {
-                check_key(key, &self.limits)
+                check_key_within(key, &self.prefix, &self.limits)
             }
         };
+        let under = |key: &Bytes| joined(&self.prefix, key);
         Ok(match range {
             KeyRange::Prefix(prefix) => {
                 bound(prefix)?;
+                let prefix = under(prefix);
                 let start = if prefix.is_empty() {
                     Unbounded
                 } else {
                     Included(prefix.clone())
                 };
-                Some((start, after_prefix(prefix).map_or(Unbounded, Excluded)))
+                Some((start, after_prefix(&prefix).map_or(Unbounded, Excluded)))
             }
             KeyRange::Between { start, end } => {
                 for key in [start, end].into_iter().flatten() {
@@ -261,10 +284,18 @@ impl ReadView {
                 match (&start, end) {
                     (_, Some(end)) if end.is_empty() => None,
                     (Some(start), Some(end)) if start >= end => None,
-                    _ => Some((
-                        start.map_or(Unbounded, Included),
-                        end.clone().map_or(Unbounded, Excluded),
-                    )),
+                    _ => {
+                        let first = under(&start.unwrap_or_default());
+                        let last = match end {
+                            Some(end) => Some(under(end)),
+                            None => after_prefix(&self.prefix),
+                        };
+                        let start = Some(first).filter(|first| !first.is_empty());
+                        Some((
+                            start.map_or(Unbounded, Included),
+                            last.map_or(Unbounded, Excluded),
+                        ))
+                    }
                 }
             }
         })
@@ -279,15 +310,22 @@ pub struct Cursor {
     iter: Option<DbIterator>,
     held: Option<Entry>,
     page: usize,
+    /// Bytes of each key that are not shown.
+    prefix: usize,
 }
 
 impl Cursor {
-    fn new(iter: Result<DbIterator, slatedb::Error>, page: usize) -> Result<Self, Error> {
+    fn new(
+        iter: Result<DbIterator, slatedb::Error>,
+        page: usize,
+        prefix: usize,
+    ) -> Result<Self, Error> {
         let iter = iter.map_err(|error| db_error(&error))?;
         Ok(Self {
             iter: Some(iter),
             held: None,
             page,
+            prefix,
         })
     }
 
@@ -340,7 +378,7 @@ impl Cursor {
             match iter.next().await {
                 Ok(Some(row)) if lives(&row) => {
                     return Ok(Some(Entry {
-                        key: own(&row.key),
+                        key: own(&row.key.slice(self.prefix..)),
                         value: own(&row.value),
                     }));
                 }

@@ -9,8 +9,8 @@ use slatedb::{DbTransaction, IsolationLevel};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Error, KeyRange, OP_OVERHEAD_BYTES, Op, ReadView, ShardDb, Writing, check_key, check_ops,
-    db_error, ttl,
+    Error, KeyRange, OP_OVERHEAD_BYTES, Op, ReadView, ShardDb, Writing, check_key_within,
+    check_ops, db_error, joined, ttl,
 };
 use crate::clock;
 use crate::guest::GuestError;
@@ -108,7 +108,7 @@ impl Transaction {
     pub(super) fn new(db: Arc<ShardDb>, transaction: DbTransaction, isolation: Isolation) -> Self {
         let slot = Slot::Open(Arc::new(transaction));
         let reads = Reads(Arc::new(std::sync::Mutex::new(slot)));
-        let age = Reads::age(Arc::downgrade(&reads.0), db.limits.transaction_age);
+        let age = Reads::age(Arc::downgrade(&reads.0), db.shared.limits.transaction_age);
         Self {
             _timer: AbortOnDropHandle::new(tokio::spawn(age)),
             db,
@@ -127,10 +127,8 @@ impl Transaction {
     /// `closed` when it is over, `limit` when it is too old.
     pub fn view(&self) -> Result<ReadView, Error> {
         self.open()?;
-        Ok(ReadView::transaction(
-            self.reads.clone(),
-            self.db.limits.clone(),
-        ))
+        let view = ReadView::transaction(self.reads.clone(), self.db.shared.limits.clone());
+        Ok(view.within(&self.db.prefix))
     }
 
     /// Bytes of the writes so far, as [`Op::size`] counts them.
@@ -153,7 +151,7 @@ impl Transaction {
 
     /// Ends it when it is too old at `now`: it holds nothing from then on, and its uses fail with `limit`.
     pub fn expire(&self, now: Instant) -> bool {
-        let limit = self.db.limits.transaction_age;
+        let limit = self.db.shared.limits.transaction_age;
         let old = now.saturating_duration_since(self.begun) > limit;
         if old {
             self.reads.take(Slot::TooOld(limit));
@@ -173,8 +171,8 @@ impl Transaction {
         let mut cost = 0;
         if self.isolation == Isolation::Serializable {
             for key in keys {
-                check_key(key, &self.db.limits)?;
-                cost += key.len() + OP_OVERHEAD_BYTES;
+                check_key_within(key, &self.db.prefix, &self.db.shared.limits)?;
+                cost += self.db.prefix.len() + key.len() + OP_OVERHEAD_BYTES;
             }
         }
         Ok(cost)
@@ -192,7 +190,7 @@ impl Transaction {
             }
             KeyRange::Prefix(prefix) => 2 * prefix.len(),
         };
-        bounds.min(2 * self.db.limits.key) + OP_OVERHEAD_BYTES
+        bounds.min(2 * self.db.shared.limits.key) + OP_OVERHEAD_BYTES
     }
 
     /// Adds a write.
@@ -203,10 +201,12 @@ impl Transaction {
         let transaction = self.open()?;
         self.size = self.check(&op)?;
         self.ops += 1;
-        if matches!(op, Op::Merge { .. }) && self.db.merge_operator.as_deref() == Some("append") {
+        if matches!(op, Op::Merge { .. })
+            && self.db.shared.merge_operator.as_deref() == Some("append")
+        {
             self.merges.push(op.clone());
         }
-        match op {
+        match op.within(&self.db.prefix) {
             Op::Put { key, value, ttl_ms } => {
                 transaction.put_with_options(key, value, &PutOptions { ttl: ttl(ttl_ms) })
             }
@@ -239,7 +239,7 @@ impl Transaction {
         for op in std::mem::take(&mut self.merges) {
             // The transaction's own view has its merges applied already.
             let Op::Merge { key, .. } = op else { continue };
-            let (view, limit) = (self.view()?, self.db.limits.value);
+            let (view, limit) = (self.view()?, self.db.shared.limits.value);
             let size = view.get(&key).await?.map_or(0, |value| value.len());
             if size > limit {
                 self.reads.take(Slot::Over);
@@ -264,7 +264,7 @@ impl Transaction {
         } else {
             db.write_options()
         };
-        let writing = Writing::begin(&db, options.seqnum);
+        let writing = Writing::begin(&db.shared, options.seqnum);
         let outcome = transaction.commit_with_options(&options).await;
         writing.end(outcome)
     }
@@ -285,6 +285,27 @@ impl Op {
             Self::Merge { key, operand } => key.len() + operand.len(),
         };
         bytes + OP_OVERHEAD_BYTES
+    }
+
+    /// The same with its key under a prefix.
+    pub(super) fn within(self, prefix: &Bytes) -> Self {
+        if prefix.is_empty() {
+            return self;
+        }
+        match self {
+            Self::Put { key, value, ttl_ms } => Self::Put {
+                key: joined(prefix, &key),
+                value,
+                ttl_ms,
+            },
+            Self::Remove { key } => Self::Remove {
+                key: joined(prefix, &key),
+            },
+            Self::Merge { key, operand } => Self::Merge {
+                key: joined(prefix, &key),
+                operand,
+            },
+        }
     }
 
     /// A put without a TTL.

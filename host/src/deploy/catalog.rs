@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use quarry_core::deploy::{Check, ModuleSpec};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::limits::limits;
 use super::{Error, Loaded, Loader, Objects, Source, placeholder};
 use crate::config::Config;
+use crate::guest::compound::{Compound, Part};
 use crate::guest::{Failure, Limits};
 
 /// The pauses after failures that pass.
@@ -206,13 +208,38 @@ impl Maker {
             });
         }
         let revision = self.objects.revision(number).await?;
-        let [module] = &revision.modules[..] else {
-            let why = format!(
-                "it has {} modules, and this version of Quarry runs one a shard",
-                revision.modules.len()
-            );
-            return Err(NotMade::Refused(why));
-        };
+        let mut parts = Vec::with_capacity(revision.modules.len());
+        for module in &revision.modules {
+            let part = self.part(number, module).await;
+            // One of several is named.
+            parts.push(match part {
+                Ok(part) => part,
+                Err(why) if revision.modules.len() == 1 => return Err(why),
+                Err(NotMade::Failed(why)) => {
+                    return Err(NotMade::Failed(format!("module `{}`: {why}", module.name)));
+                }
+                Err(NotMade::Refused(why)) => {
+                    return Err(NotMade::Refused(format!("module `{}`: {why}", module.name)));
+                }
+            });
+        }
+        if let [only] = &parts[..]
+            && only.prefix.is_empty()
+        {
+            return Ok(Loaded {
+                module: only.module.clone(),
+                options: only.options.clone(),
+            });
+        }
+        let limits = Arc::new(Limits::from(&*self.config));
+        Ok(Loaded {
+            module: Arc::new(Compound::new(parts, &limits)),
+            options: "{}".into(),
+        })
+    }
+
+    /// Makes one module of a revision ready.
+    async fn part(&self, number: u64, module: &ModuleSpec) -> Result<Part, NotMade> {
         let (options, limits) = self.terms(module).map_err(NotMade::Refused)?;
         let bytes = self.objects.module(&module.digest, module.size).await?;
         let loading = self.loader.load(bytes, &module.name, number, limits);
@@ -237,9 +264,10 @@ impl Maker {
             }
             Err(Failure::NoRoom(why)) => return Err(NotMade::Failed(why.to_string())),
         }
-        Ok(Loaded {
+        Ok(Part {
             module: loaded,
             options,
+            prefix: Bytes::copy_from_slice(module.prefix.as_bytes()),
         })
     }
 
@@ -248,12 +276,6 @@ impl Maker {
         if let Some(grant) = module.grants.first() {
             return Err(format!(
                 "it is granted {grant:?}, and this version of Quarry has no grants"
-            ));
-        }
-        if !module.prefix.is_empty() {
-            return Err(format!(
-                "it is confined to keys that begin with {:?}, and this version of Quarry cannot confine a module",
-                module.prefix
             ));
         }
         let options = match module.options.as_str() {

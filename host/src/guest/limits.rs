@@ -80,3 +80,17 @@ impl Default for Limits {
         }
     }
 }
+
+impl Limits {
+    /// What two modules of a shard may take together, where they do something one after the other.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.start_time += other.start_time;
+        self.stop_time += other.stop_time;
+        self.handoff_time += other.handoff_time;
+        self.handoff_bytes = self.handoff_bytes.saturating_add(other.handoff_bytes);
+        self.cpu_time = self.cpu_time.max(other.cpu_time);
+        self.wall_time = self.wall_time.max(other.wall_time);
+        self
+    }
+}

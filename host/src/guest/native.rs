@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 
+use super::notify::Tag;
 use super::{
     Exports, Failure, GuestError, Instance, InstanceContext, Module, ModuleInfo, QueryInstance,
     Reply, Request, StopReason, Trap, TrapKind,
@@ -158,7 +159,8 @@ impl<L: Logic> Instance for NativeInstance<L> {
         caught(self.logic.call(&self.context, request)).await
     }
 
-    async fn durable(&mut self, tags: Vec<u64>) -> Result<(), Failure> {
+    async fn durable(&mut self, tags: Vec<Tag>) -> Result<(), Failure> {
+        let tags = Tag::of(&tags, &self.context.notifier);
         caught(self.logic.durable(&self.context, tags).map(Ok)).await
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::mpsc;
+use xxhash_rust::xxh64::xxh64;
 
 use super::GuestError;
 use crate::db::ShardDb;
@@ -17,6 +18,29 @@ use crate::gate::Gate;
 pub struct Notifier {
     shared: Arc<Shared>,
     instance: u64,
+    module: u64,
+}
+
+/// A tag that became durable, and the module that asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    module: u64,
+    tag: u64,
+}
+
+impl Tag {
+    /// Those of the module that has this notifier.
+    #[must_use]
+    pub fn of(tags: &[Self], notifier: &Notifier) -> Vec<u64> {
+        let own = tags.iter().filter(|tag| tag.is_of(notifier));
+        own.map(|tag| tag.tag).collect()
+    }
+
+    /// Whether the module that has this notifier asked for it.
+    #[must_use]
+    pub fn is_of(self, notifier: &Notifier) -> bool {
+        self.module == notifier.module
+    }
 }
 
 struct Shared {
@@ -24,7 +48,7 @@ struct Shared {
     limit: usize,
     outstanding: Arc<AtomicUsize>,
     instances: AtomicU64,
-    sink: mpsc::UnboundedSender<(u64, u64)>,
+    sink: mpsc::UnboundedSender<(u64, Tag)>,
 }
 
 impl Notifier {
@@ -50,6 +74,7 @@ impl Notifier {
         let notifier = Self {
             shared: Arc::new(shared),
             instance: 0,
+            module: 0,
         };
         (notifier, tags)
     }
@@ -61,6 +86,17 @@ impl Notifier {
         Self {
             shared: self.shared.clone(),
             instance,
+            module: self.module,
+        }
+    }
+
+    /// The same for one module of the instance. Its tags come to the module of that name, whichever revision that is of by then.
+    #[must_use]
+    pub fn of(&self, module: &str) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            instance: self.instance,
+            module: xxh64(module.as_bytes(), 0),
         }
     }
 
@@ -101,6 +137,10 @@ impl Notifier {
             shared.outstanding.clone(),
             self.instance,
         );
+        let tag = Tag {
+            module: self.module,
+            tag,
+        };
         shared.gate.when_durable(
             seq,
             Box::new(move |outcome| {
@@ -115,19 +155,19 @@ impl Notifier {
 
 /// Where a shard takes its guest's durable tags from.
 pub struct Tags {
-    receiver: mpsc::UnboundedReceiver<(u64, u64)>,
+    receiver: mpsc::UnboundedReceiver<(u64, Tag)>,
     outstanding: Arc<AtomicUsize>,
     /// The instances whose tags go to the one that runs: itself, and those that it was swapped for.
     heirs: BTreeSet<u64>,
     /// The instance that may take over, and its tags that came before it did. They count as outstanding.
-    coming: Option<(u64, Vec<u64>)>,
+    coming: Option<(u64, Vec<Tag>)>,
     /// Those of the instance that runs by now. They count as outstanding.
-    early: VecDeque<u64>,
+    early: VecDeque<Tag>,
 }
 
 impl Tags {
     /// Waits for tags, and takes up to `max`. Safe to drop.
-    pub async fn next(&mut self, max: usize) -> Vec<u64> {
+    pub async fn next(&mut self, max: usize) -> Vec<Tag> {
         if !self.early.is_empty() {
             let count = self.early.len().min(max);
             self.give_back(count);
@@ -233,7 +273,8 @@ mod tests {
         }
 
         fn taken(&mut self, max: usize) -> Vec<u64> {
-            self.tags.next(max).now_or_never().unwrap_or_default()
+            let tags = self.tags.next(max).now_or_never().unwrap_or_default();
+            Tag::of(&tags, &self.root)
         }
     }
 

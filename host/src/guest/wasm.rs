@@ -14,6 +14,7 @@ use self::call::CurrentCall;
 use self::engine::{Compiled, Slot};
 use self::instance::Running;
 use self::state::State;
+use super::notify::{Notifier, Tag};
 use super::{
     Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo, QueryInstance,
     Reply, Request, StopReason, Trap, TrapKind,
@@ -133,9 +134,12 @@ impl Module for WasmModule {
     }
 
     async fn instantiate(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Failure> {
+        let wants = self.info.exports.durable_events;
+        let notifier = wants.then(|| context.notifier.clone());
         let state = State::for_calls(&self.info, context, &self.limits);
         Ok(Box::new(WasmInstance {
             running: self.make(state).await?,
+            notifier,
         }))
     }
 
@@ -163,6 +167,8 @@ impl Module for WasmModule {
 /// The instance that runs a shard's calls.
 struct WasmInstance {
     running: Running,
+    /// Where its tags come from, where it wants any.
+    notifier: Option<Arc<Notifier>>,
 }
 
 #[async_trait]
@@ -185,10 +191,14 @@ impl Instance for WasmInstance {
         self.running.request(request, call).await
     }
 
-    async fn durable(&mut self, tags: Vec<u64>) -> Result<(), Failure> {
-        let Some(durable) = self.running.exports.durable else {
+    async fn durable(&mut self, tags: Vec<Tag>) -> Result<(), Failure> {
+        let (Some(durable), Some(notifier)) = (self.running.exports.durable, &self.notifier) else {
             return Ok(());
         };
+        let tags = Tag::of(&tags, notifier);
+        if tags.is_empty() {
+            return Ok(());
+        }
         let limit = ("limits.wall_time", self.running.limits.wall_time);
         self.running
             .enter(CurrentCall::none(), limit, durable, (&tags,))

@@ -82,7 +82,7 @@ impl Running {
             options: start.options,
             db: start.db.clone(),
             gate: gate.clone(),
-            notifier: Arc::new(notifier.next()),
+            notifier: Arc::new(notifier.next().of(&info.name)),
             status: flag.clone(),
             log: Arc::new(GuestLog::new(
                 start.shard,

@@ -128,6 +128,12 @@ enum NotHandedOver {
     Lost(Trap),
 }
 
+/// The notifier of the next instance of a module.
+pub(super) fn notifier_of(&self, module: &Arc<dyn Module>) -> Arc<Notifier> {
+    let name = &module.describe().name;
+    Arc::new(self.notifier.next().of(name))
+}
+
 impl Shard {
     /// The limits of a module: its own, where its revision has some.
     fn limits_of(&self, module: &Arc<dyn Module>) -> Arc<Limits> {
@@ -322,7 +328,7 @@ impl Shard {
         );
         InstanceContext {
             options: order.options.clone(),
-            notifier: Arc::new(self.notifier.next()),
+            notifier: self.notifier_of(&order.module),
             log: Arc::new(log),
             ..self.context.clone()
         }

@@ -20,7 +20,7 @@ use crate::clock;
 use crate::cluster::status::ShardState;
 use crate::db::ShardDb;
 use crate::gate::Gate;
-use crate::guest::notify::{Notifier, Tags};
+use crate::guest::notify::{Notifier, Tag, Tags};
 use crate::guest::{
     Failure, Instance, InstanceContext, Module, NoRoom, Reply, Request, StopReason, Trap, TrapKind,
 };
@@ -68,7 +68,7 @@ enum Event {
     Stop(StopReason),
     Control(Control),
     Made(Result<Box<dyn Instance>, Failure>),
-    Tags(Vec<u64>),
+    Tags(Vec<Tag>),
     Call(Call),
     Restart,
     Room,
@@ -252,7 +252,7 @@ impl Shard {
         );
     }
 
-    async fn durable(&mut self, tags: Vec<u64>) {
+    async fn durable(&mut self, tags: Vec<Tag>) {
         let Guest::Running(instance) = &mut self.guest else {
             return;
         };
@@ -336,7 +336,7 @@ impl Shard {
     /// Makes and starts an instance of the shard's module.
     pub(super) async fn start(&mut self) {
         self.slot.guest(ShardState::Starting);
-        self.context.notifier = Arc::new(self.notifier.next());
+        self.context.notifier = self.notifier_of(&self.module);
         let before = self.no_room.take().map_or(0, |(times, _)| times);
         match fresh(&self.module, &self.context).await {
             Ok(instance) => {
