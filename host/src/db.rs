@@ -207,6 +207,7 @@ impl ShardDb {
     /// `closed` when the shard has ended.
     pub fn durable_view(&self) -> Result<ReadView, Error> {
         let view = self
+            .shared
             .gate
             .durable_view()
             .ok_or_else(|| GuestError::retryable("closed", "the shard has ended"))?;
@@ -219,6 +220,7 @@ impl ShardDb {
     /// `closed`, `fenced` or `unavailable` when the database has ended.
     pub fn begin(self: &Arc<Self>, isolation: Isolation) -> Result<Transaction, Error> {
         let transaction = self
+            .shared
             .db
             .begin(isolation.into())
             .map_err(|error| db_error(&error))?;

@@ -210,7 +210,7 @@ async fn a_first_write_that_is_refused_or_dropped_passes_its_seq_on() {
     assert_eq!(first, 1 << 40);
     let begin = || {
         let seqnum = db.write_options().seqnum;
-        (seqnum, Writing::begin(&db, seqnum))
+        (seqnum, Writing::begin(&db.shared, seqnum))
     };
     // The future of the write is dropped on the way: nobody knows whether it took its seq, so nobody else gets it.
     let (seqnum, writing) = begin();

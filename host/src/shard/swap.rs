@@ -24,6 +24,7 @@ use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::cluster::status::ShardState;
 use crate::guest::log::GuestLog;
+use crate::guest::notify::Notifier;
 use crate::guest::{
     Failure, GuestError, Instance, InstanceContext, Limits, Module, StopReason, Trap, TrapKind,
 };
@@ -128,13 +129,13 @@ enum NotHandedOver {
     Lost(Trap),
 }
 
-/// The notifier of the next instance of a module.
-pub(super) fn notifier_of(&self, module: &Arc<dyn Module>) -> Arc<Notifier> {
-    let name = &module.describe().name;
-    Arc::new(self.notifier.next().of(name))
-}
-
 impl Shard {
+    /// The notifier of the next instance of a module.
+    pub(super) fn notifier_of(&self, module: &Arc<dyn Module>) -> Arc<Notifier> {
+        let name = &module.describe().name;
+        Arc::new(self.notifier.next().of(name))
+    }
+
     /// The limits of a module: its own, where its revision has some.
     fn limits_of(&self, module: &Arc<dyn Module>) -> Arc<Limits> {
         let own = module.limits();
