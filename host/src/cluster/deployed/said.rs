@@ -139,6 +139,8 @@ impl Node {
                 let state = slot.state();
                 let last = || slot.last_error().unwrap_or_default();
                 let does = match (failed, adopting.swapping.get(&shard)) {
+                    // A swap that is on its way may still land: what runs now says nothing.
+                    (_, Some(other)) if *other != to => ShardDoes::Swaps { to: *other },
                     _ if revision == Some(to) && slot.is_ready() => ShardDoes::Runs,
                     (_, Some(to)) => ShardDoes::Swaps { to: *to },
                     (Some(failed), None) if revision != Some(to) => ShardDoes::Failed {
