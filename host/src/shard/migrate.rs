@@ -87,7 +87,9 @@ impl Migration {
 
     /// Says of a migration that is done what it came to.
     pub(super) fn tell(&self, shard: u32, revision: u64) {
-        let elapsed = self.begun.map(|begun| clock::now().saturating_duration_since(begun));
+        let elapsed = self
+            .begun
+            .map(|begun| clock::now().saturating_duration_since(begun));
         let (from, steps) = (self.from, self.steps);
         // One step says that there was nothing to do.
         if steps > 1 {
@@ -96,7 +98,10 @@ impl Migration {
     }
 
     fn at_step(&self, failure: Failure, elapsed: Duration) -> Failure {
-        let at = format!("step {} of the migration, {elapsed:.1?} after its beginning: ", self.steps);
+        let at = format!(
+            "step {} of the migration, {elapsed:.1?} after its beginning: ",
+            self.steps
+        );
         match failure {
             Failure::Error(mut error) => {
                 error.message.insert_str(0, &at);
@@ -141,7 +146,10 @@ impl Due {
 impl Shard {
     /// When the next step is to run. None does once the shard has ended: the word to stop is on its way.
     pub(super) fn step_due(&self) -> Due {
-        let due = match (self.coming.as_ref().and_then(Coming::migration), &self.guest) {
+        let due = match (
+            self.coming.as_ref().and_then(Coming::migration),
+            &self.guest,
+        ) {
             // It may heal a shard whose own guest does not get there.
             (Some(migration), _) => Due::At(migration.next()),
             (None, Guest::Migrating(..)) => Due::Idle,

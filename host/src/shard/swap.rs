@@ -79,9 +79,7 @@ impl fmt::Display for SwapStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Start => "the new revision did not start",
-            Self::Migrate => {
-                "the new revision did not migrate the stored data (migration.migrate)"
-            }
+            Self::Migrate => "the new revision did not migrate the stored data (migration.migrate)",
             Self::Suspend => "the old revision did not hand over its memory (handoff.suspend)",
             Self::Resume => {
                 "the new revision did not take over the memory of the old one (handoff.resume)"

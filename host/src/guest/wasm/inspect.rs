@@ -88,7 +88,14 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
         };
         list.push(import.name.to_owned());
     }
-    let [queries, lifecycle, options, durable_events, handoff, migration] = optional;
+    let [
+        queries,
+        lifecycle,
+        options,
+        durable_events,
+        handoff,
+        migration,
+    ] = optional;
     Ok(Inspection {
         size: bytes.len() as u64,
         digest: digest(bytes),
