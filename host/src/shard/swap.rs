@@ -364,9 +364,13 @@ impl Shard {
                 }
             }
         }
-        let old = std::mem::replace(&mut self.guest, Guest::Running(instance));
-        if let (Guest::Running(old), false) = (old, carries) {
-            end(self.shard, &self.module, old, StopReason::Swapping).await;
+        let mut restarted = None;
+        match std::mem::replace(&mut self.guest, Guest::Running(instance)) {
+            Guest::Running(old) if !carries => {
+                end(self.shard, &self.module, old, StopReason::Swapping).await;
+            }
+            Guest::Migrating(_, waits) => restarted = waits,
+            _ => {}
         }
         self.no_room = None;
         self.traps.clear();
@@ -378,6 +382,9 @@ impl Shard {
         self.runs.set(&self.module, self.db.limits());
         self.tally = self.book.tally(revision);
         self.slot.guest(ShardState::Running);
+        if let Some(restarted) = restarted {
+            self.tell_restarted(restarted);
+        }
         Ok(())
     }
 
