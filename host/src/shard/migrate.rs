@@ -191,3 +191,6 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,7 +47,10 @@ impl Guest for Migrate {
                 let row = row(&call)?;
                 let stored = match db::get::<String>(&row)? {
                     Some(text) => Row::parse(&text)?,
-                    None => Row { old: false, count: 0 },
+                    None => Row {
+                        old: false,
+                        count: 0,
+                    },
                 };
                 let count = if is_new() {
                     if stored.old {

@@ -155,10 +155,7 @@ const FAILURES: [(&str, &[&str]); 5] = [
             "limits.migrate_step_time (500ms)",
         ],
     ),
-    (
-        "wait",
-        &["limits.migrate_time 300ms", "what they wrote stays"],
-    ),
+    ("wait", &["limits.migrate_time ", "what they wrote stays"]),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,7 +167,7 @@ async fn a_step_that_fails_leaves_the_older_revision_and_its_progress() {
             config.limits.migrate_step_time = Duration::from_millis(500);
         }
         if how == "wait" {
-            config.limits.migrate_time = Duration::from_millis(300);
+            config.limits.migrate_time = Duration::from_secs(2);
         }
         let cluster = guests::start(config.clone(), "migrate").await;
         fill(&cluster, 50).await;
@@ -485,7 +482,7 @@ async fn native_logic_migrates_before_memory_is_handed_over() {
             .collect();
         assert_eq!(seen, expected, "revision {revision}");
     }
-    let position = |event: &str| seen.iter().position(|seen| seen == event);
+    let position = |event: &str| seen.iter().rposition(|seen| seen == event);
     assert!(position("1 suspend") > position("2 step from 1"));
     let error = within(cluster.swap(module(3))).await.expect_err("it hangs");
     assert!(
