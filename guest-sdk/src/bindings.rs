@@ -48,6 +48,17 @@ pub mod handoff {
     });
 }
 
+/// The optional export `migration`.
+pub mod migration {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "package quarry:sdk-migration; world sdk-migration { export quarry:shard/migration@0.1.0; }",
+        world: "sdk-migration",
+        pub_export_macro: true,
+        with: { "quarry:shard/types@0.1.0": crate::bindings::handler::quarry::shard::types },
+    });
+}
+
 /// The optional export `options`.
 pub mod options {
     wit_bindgen::generate!({

@@ -64,6 +64,15 @@ pub fn resume<G: Guest>(
         .map_err(Into::into)
 }
 
+pub fn migrate<G: Guest>(
+    guest: &'static Instance<G>,
+    from_revision: u64,
+) -> Result<bool, types::Error> {
+    guest
+        .with_borrow_mut(|guest| guest.migrate(from_revision))
+        .map_err(Into::into)
+}
+
 /// `_guest` only names the type: no guest is made to check options.
 pub fn validate<G: Guest>(_guest: &'static Instance<G>, options: &str) -> Result<(), String> {
     crate::logger::install();
@@ -177,6 +186,18 @@ macro_rules! __component_export {
         }
         $crate::__private::bindings::handoff::export!(
             Component with_types_in $crate::__private::bindings::handoff
+        );
+    };
+    (migration) => {
+        impl bindings::migration::exports::quarry::shard::migration::Guest for Component {
+            fn migrate(
+                from_revision: u64,
+            ) -> ::core::result::Result<bool, bindings::handler::quarry::shard::types::Error> {
+                component::migrate(&INSTANCE, from_revision)
+            }
+        }
+        $crate::__private::bindings::migration::export!(
+            Component with_types_in $crate::__private::bindings::migration
         );
     };
     // `__name_export` says what is wrong.

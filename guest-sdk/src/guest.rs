@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 /// | [`validate`](Guest::validate) | `options` |
 /// | [`durable`](Guest::durable) | `durable_events` |
 /// | [`suspend`](Guest::suspend), [`resume`](Guest::resume) | `handoff` |
+/// | [`migrate`](Guest::migrate) | `migration` |
 ///
 /// ```
 /// use quarry_guest::prelude::*;
@@ -61,8 +62,8 @@ pub trait Guest: Default + 'static {
     /// Runs before the first call, with the database open. An error or a panic keeps the shard from serving; it is tried
     /// again, with growing pauses. In a swap it leaves the older revision serving.
     ///
-    /// No call runs beside it, except in a swap between two revisions that both export `handoff`: see
-    /// [`resume`](Guest::resume).
+    /// No call runs beside it, except in a swap between two revisions that both export `handoff`, and in one to a revision that
+    /// exports `migration`: see [`resume`](Guest::resume) and [`migrate`](Guest::migrate).
     fn start(&mut self) -> Result<()> {
         Ok(())
     }
@@ -144,6 +145,67 @@ pub trait Guest: Default + 'static {
         let _ = (from_revision, state);
         Ok(())
     }
+
+    /// Brings the stored data to the form that this revision serves, one short step at a time: true when it is there, false
+    /// to be called again. It runs after [`start`](Guest::start) and before the first call, whenever an instance starts; so
+    /// where nothing is left to do it has to see that quickly.
+    ///
+    /// In a swap the older revision serves meanwhile: its calls run between the steps, and the swap happens at once when a step
+    /// says true. So each step has to leave data that the older revision can read, and has to find what that one writes:
+    /// "rewrite the next 100 rows of the old form; true when none is left". Write progress with the data, in one
+    /// [`db::Batch`](crate::db::Batch): after a crash or a failure another instance goes on from there. What `start` read may
+    /// have changed by the step that says true, which is the place to fill caches.
+    ///
+    /// `from_revision` is the revision that the shard runs meanwhile (a newer one, where a swap goes back), and 0 when the
+    /// shard opens or restarts: then nothing runs between the steps.
+    ///
+    /// Calls wait for a step, so it should take milliseconds; it has 5 s (`limits.migrate_step_time`), and all of them
+    /// together 10 min (`limits.migrate_time`). An error or a panic ends the migration with what was written: a swap leaves
+    /// the older revision serving, and an opening is tried again, with growing pauses.
+    ///
+    /// ```
+    /// use quarry_guest::db::{Batch, Order};
+    /// use quarry_guest::prelude::*;
+    /// use quarry_guest::testing::Host;
+    ///
+    /// /// Keeps names under `name/`, in lower case. The revision before kept them as they came, under `user/`.
+    /// #[derive(Default)]
+    /// struct Names;
+    ///
+    /// impl Guest for Names {
+    ///     fn call(&mut self, call: Call) -> Result<Reply> {
+    ///         let name = db::get::<String>(format!("name/{}", call.text()?))?;
+    ///         Ok(Reply::text(name.unwrap_or_default()))
+    ///     }
+    ///
+    ///     fn migrate(&mut self, _from_revision: u64) -> Result<bool> {
+    ///         let (mut batch, mut rows) = (Batch::new(), 0);
+    ///         for entry in db::scan_prefix("user/", Order::Ascending)?.take(100) {
+    ///             let entry = entry?;
+    ///             let key = [b"name/", &entry.key[b"user/".len()..]].concat();
+    ///             batch.put(key, entry.value.to_ascii_lowercase());
+    ///             batch.remove(entry.key);
+    ///             rows += 1;
+    ///         }
+    ///         if rows > 0 {
+    ///             batch.write()?;
+    ///         }
+    ///         Ok(rows == 0)
+    ///     }
+    /// }
+    ///
+    /// quarry_guest::export!(Names, migration);
+    /// # fn main() {
+    /// let mut host = Host::bare();
+    /// host.run(|| db::put("user/1", "ADA")).unwrap();
+    /// host.swap::<Names>(2).unwrap();
+    /// assert_eq!(host.call("name").payload("1").run().unwrap().text(), "ada");
+    /// # }
+    /// ```
+    fn migrate(&mut self, from_revision: u64) -> Result<bool> {
+        let _ = from_revision;
+        Ok(true)
+    }
 }
 
 /// Why an instance is stopped.
@@ -206,6 +268,8 @@ pub struct Exports {
     pub durable_events: bool,
     /// Whether [`Guest::suspend`] and [`Guest::resume`] are exported.
     pub handoff: bool,
+    /// Whether [`Guest::migrate`] is exported.
+    pub migration: bool,
 }
 
 /// A guest that [`export!`](crate::export) was called for.
@@ -217,7 +281,7 @@ pub trait Exported: Guest {
 /// Exports a [`Guest`] from the component. Once per component.
 ///
 /// The names after the type are the optional exports, in any order: `queries`, `lifecycle`, `options`,
-/// `durable_events`, `handoff`. What is not named is not exported, and the host then never calls it.
+/// `durable_events`, `handoff`, `migration`. What is not named is not exported, and the host then never calls it.
 ///
 /// ```
 /// use quarry_guest::prelude::*;
@@ -266,6 +330,7 @@ macro_rules! export {
                     options: false,
                     durable_events: false,
                     handoff: false,
+                    migration: false,
                 };
                 $($crate::__name_export!(exports $export);)*
                 exports
@@ -294,11 +359,14 @@ macro_rules! __name_export {
     ($exports:ident handoff) => {
         $exports.handoff = true
     };
+    ($exports:ident migration) => {
+        $exports.migration = true
+    };
     ($exports:ident $other:ident) => {
         compile_error!(concat!(
             "there is no optional export `",
             stringify!($other),
-            "`: choose from queries, lifecycle, options, durable_events, handoff"
+            "`: choose from queries, lifecycle, options, durable_events, handoff, migration"
         ))
     };
 }

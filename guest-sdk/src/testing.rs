@@ -42,6 +42,7 @@ mod builder;
 mod limits;
 mod log_line;
 mod merge;
+mod migration;
 mod request;
 mod store;
 mod transaction;
@@ -57,6 +58,7 @@ pub use builder::Builder;
 pub use limits::Limits;
 pub use log_line::LogLine;
 pub use merge::MergeOperator;
+use migration::Migration;
 pub use request::{Request, Response};
 pub(crate) use store::{Span, Stage, Write, entries};
 pub(crate) use transaction::TransactionState;
@@ -171,26 +173,79 @@ impl Host {
         self.start()
     }
 
-    /// Swaps the guest for one of another revision, over the same data and with the same options. Where both export
-    /// `handoff`, the memory goes along: the new one starts, [`Guest::suspend`], [`Guest::resume`]. Otherwise the new
-    /// one starts, and the old one stops. Where one of these fails, the old guest goes on as it was. Panics where the shard
-    /// is stopped.
+    /// Swaps the guest for one of another revision, over the same data and with the same options. The new one starts, and runs the
+    /// steps of its migration where it exports `migration`. Where both export `handoff`, the memory goes along:
+    /// [`Guest::suspend`], [`Guest::resume`]. Otherwise the old one stops. Where one of these fails, the old guest goes on as it
+    /// was. Panics where the shard is stopped.
     pub fn swap<G: Exported>(&mut self, revision: u64) -> Result<()> {
-        let mut old = self.calls.take().expect("the shard is stopped");
+        self.swap_while::<G>(revision, |_| {})
+    }
+
+    /// As [`Host::swap`], with `between` after each step of the migration but the last: what it calls is served by the old guest, as calls
+    /// are meanwhile.
+    ///
+    /// ```
+    /// # use quarry_guest::prelude::*;
+    /// # use quarry_guest::testing::Host;
+    /// # #[derive(Default)]
+    /// # struct Old;
+    /// # impl Guest for Old {
+    /// #     fn call(&mut self, call: Call) -> Result<Reply> {
+    /// #         Ok(Reply::text(db::put(call.required_key()?, "old")?))
+    /// #     }
+    /// # }
+    /// # #[derive(Default)]
+    /// # struct New;
+    /// # impl Guest for New {
+    /// #     fn call(&mut self, call: Call) -> Result<Reply> {
+    /// #         Ok(Reply::text(db::get::<String>(call.required_key()?)?.unwrap_or_default()))
+    /// #     }
+    /// #     fn migrate(&mut self, _: u64) -> Result<bool> {
+    /// #         for key in ["a", "b"] {
+    /// #             if db::get::<String>(key)?.as_deref() == Some("old") {
+    /// #                 db::put(key, "new")?;
+    /// #                 return Ok(false);
+    /// #             }
+    /// #         }
+    /// #         Ok(true)
+    /// #     }
+    /// # }
+    /// # mod old { quarry_guest::export!(super::Old); }
+    /// # mod new { quarry_guest::export!(super::New, migration); }
+    /// # fn main() {
+    /// let mut host = Host::new::<Old>();
+    /// host.call("write").key("b").run().unwrap();
+    /// // The old guest writes a row behind the one that was migrated: a later step has to find it.
+    /// let mut written = false;
+    /// host.swap_while::<New>(2, |host| {
+    ///     if !std::mem::replace(&mut written, true) {
+    ///         host.call("write").key("a").run().unwrap();
+    ///     }
+    /// })
+    /// .unwrap();
+    /// assert_eq!(host.call("read").key("a").run().unwrap().text(), "new");
+    /// # }
+    /// ```
+    pub fn swap_while<G: Exported>(
+        &mut self,
+        revision: u64,
+        between: impl FnMut(&mut Host),
+    ) -> Result<()> {
+        assert!(self.calls.is_some(), "the shard is stopped");
         let present = (self.world.borrow().settings.revision, self.exports);
         let next = (revision, G::EXPORTS);
-        let swapped = self.take_over::<G>(&mut *old, present, next);
-        let ((revision, exports), guest, outcome) = match swapped {
+        let swapped = self.take_over::<G>(present, next, between);
+        let ((revision, exports), outcome) = match swapped {
             Ok(new) => {
                 self.make = || Box::new(G::default());
                 self.queries = None;
-                (next, new, Ok(()))
+                self.calls = Some(new);
+                (next, Ok(()))
             }
-            Err(error) => (present, old, Err(error)),
+            Err(error) => (present, Err(error)),
         };
         self.world.borrow_mut().runs_as(revision, exports);
         self.exports = exports;
-        self.calls = Some(guest);
         self.deliver_tags();
         outcome
     }
@@ -230,6 +285,13 @@ impl Host {
         if self.exports.lifecycle {
             World::enter(&self.world, Scope::lifecycle(), || guest.start()).0?;
         }
+        if self.exports.migration {
+            let mut steps = self.migration();
+            while !steps
+                .next(|| World::enter(&self.world, Scope::lifecycle(), || guest.migrate(0)).0)?
+            {
+            }
+        }
         self.calls = Some(guest);
         self.deliver_tags();
         Ok(())
@@ -237,10 +299,10 @@ impl Host {
 
     /// The steps of a swap, each as the guest of a revision.
     fn take_over<G: Exported>(
-        &self,
-        old: &mut dyn Instance,
+        &mut self,
         present: (u64, Exports),
         next: (u64, Exports),
+        mut between: impl FnMut(&mut Host),
     ) -> Result<Box<dyn Instance>> {
         if next.1.options {
             let options = self.world.borrow().settings.options.clone();
@@ -252,6 +314,29 @@ impl Host {
         if next.1.lifecycle {
             self.run_as(next, || Guest::start(&mut *new))?;
         }
+        if next.1.migration {
+            let mut steps = self.migration();
+            while !steps.next(|| self.run_as(next, || Guest::migrate(&mut *new, present.0)))? {
+                self.world.borrow_mut().runs_as(present.0, present.1);
+                between(self);
+            }
+        }
+        // Gone only where `between` stopped the shard.
+        let mut old = self.calls.take().ok_or_else(stopped)?;
+        let handed = self.hand_over(&mut *old, present, &mut *new, next);
+        if handed.is_err() {
+            self.calls = Some(old);
+        }
+        handed.map(|()| new as Box<dyn Instance>)
+    }
+
+    fn hand_over<G: Guest>(
+        &self,
+        old: &mut dyn Instance,
+        present: (u64, Exports),
+        new: &mut G,
+        next: (u64, Exports),
+    ) -> Result<()> {
         if present.1.handoff && next.1.handoff {
             let state = self.run_as(present, || old.suspend())?;
             let limit = self.world.borrow().settings.limits.handoff_bytes;
@@ -262,11 +347,16 @@ impl Host {
                 );
                 return Err(Error::new("limit", why));
             }
-            self.run_as(next, || new.resume(present.0, state))?;
+            self.run_as(next, || Guest::resume(new, present.0, state))?;
         } else if present.1.lifecycle {
             self.run_as(present, || old.stop(StopReason::Swapping));
         }
-        Ok(new)
+        Ok(())
+    }
+
+    fn migration(&self) -> Migration {
+        let limits = &self.world.borrow().settings.limits;
+        Migration::new(limits)
     }
 
     fn run_as<T>(&self, (revision, exports): (u64, Exports), body: impl FnOnce() -> T) -> T {
@@ -358,6 +448,7 @@ trait Instance {
     fn stop(&mut self, reason: StopReason);
     fn durable(&mut self, tags: Vec<u64>);
     fn suspend(&mut self) -> Result<Vec<u8>>;
+    fn migrate(&mut self, from_revision: u64) -> Result<bool>;
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -379,6 +470,9 @@ impl<G: Guest> Instance for G {
     }
     fn suspend(&mut self) -> Result<Vec<u8>> {
         Guest::suspend(self)
+    }
+    fn migrate(&mut self, from_revision: u64) -> Result<bool> {
+        Guest::migrate(self, from_revision)
     }
     fn as_any(&self) -> &dyn Any {
         self

@@ -310,6 +310,11 @@ section! {
     handoff_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
     /// The memory that a guest hands over in a swap.
     handoff_bytes: u64 = 16 * MIB, Kind::Size(0, GIB);
+    /// Longest that one step of a guest's migration may take. Calls of the shard wait for it.
+    migrate_step_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
+    /// Longest that a migration of a shard may take in all, from its first step to its last, with the calls between them. A rollout goes back
+    /// after its step timeout, which has to be longer.
+    migrate_time: Duration = secs(600), Kind::Duration(millis(1), secs(86_400));
 }
 
 section! {

@@ -106,6 +106,16 @@ pub trait Instance: Send {
     /// # Errors
     /// An error or a trap keeps the instance from serving.
     async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure>;
+
+    /// Runs one step that brings the stored data to what this revision serves, after the start and before the first call: true when it is
+    /// there, false when there is more to do. `from_revision` is what the shard runs meanwhile, 0 where nothing does.
+    ///
+    /// # Errors
+    /// An error or a trap keeps the instance from serving.
+    async fn migrate(&mut self, from_revision: u64) -> Result<bool, Failure> {
+        _ = from_revision;
+        Ok(true)
+    }
 }
 
 /// An instance that runs read-only calls. It may serve several queries, one after the other.
@@ -144,6 +154,8 @@ pub struct Exports {
     pub durable_events: bool,
     /// `handoff`.
     pub handoff: bool,
+    /// `migration`.
+    pub migration: bool,
 }
 
 /// Where an instance runs and what it may use. This is all that a guest can reach.

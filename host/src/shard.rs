@@ -15,6 +15,7 @@ use crate::db::ShardDb;
 use crate::guest::{Limits, Module, Request, ShardFlag};
 
 mod held;
+mod migrate;
 pub mod queries;
 pub mod running;
 pub mod sample;

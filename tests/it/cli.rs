@@ -190,6 +190,7 @@ async fn verbs_that_need_no_node() {
     let store = format!("file://{}", folder.path().join("data").display());
     let kv = guest("kv").display().to_string();
     let handoff = guest("handoff").display().to_string();
+    let migrate = guest("migrate").display().to_string();
     let text = folder.path().join("text.wasm");
     std::fs::write(&text, "hello").expect("a file");
     let text = text.display().to_string();
@@ -235,6 +236,7 @@ async fn verbs_that_need_no_node() {
             "handler, lifecycle, durable-events, handoff",
             "",
         ),
+        (&["verify", &migrate], 0, "handler, queries, migration", ""),
         (&["verify", &text], 1, "", "text.wasm"),
         (&["verify", "no/such.wasm"], 1, "", "no/such.wasm"),
         (&["build", &project], 2, "", "quarry new NAME"),

@@ -24,6 +24,10 @@ pub struct Limits {
     pub reply: usize,
     /// Bytes of memory that a swap carries over.
     pub handoff_bytes: usize,
+    /// Time that one step of a migration may last, on the test's own clock: [`Host::advance`](super::Host::advance) does not move it.
+    pub migrate_step_time: Duration,
+    /// Time from the beginning of the first step of a migration to the end of the last one, on that clock.
+    pub migrate_time: Duration,
     /// Durability notifications that may be outstanding.
     pub notifications: usize,
 }
@@ -40,6 +44,8 @@ impl Default for Limits {
             page: 4 << 20,
             reply: 16 << 20,
             handoff_bytes: 16 << 20,
+            migrate_step_time: Duration::from_secs(5),
+            migrate_time: Duration::from_secs(600),
             notifications: 65_536,
         }
     }

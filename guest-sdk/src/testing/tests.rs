@@ -2,6 +2,7 @@
 
 mod database;
 mod guests;
+mod migration;
 
 use crate::error::Result;
 

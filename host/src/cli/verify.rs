@@ -117,6 +117,7 @@ fn exports(exports: crate::guest::Exports) -> String {
         ("options", exports.options),
         ("durable-events", exports.durable_events),
         ("handoff", exports.handoff),
+        ("migration", exports.migration),
     ];
     let mut names = vec!["handler"];
     names.extend(

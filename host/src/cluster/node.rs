@@ -178,6 +178,7 @@ impl Node {
         self.tasks.close();
         // A shard's guest and its database each have the close timeout.
         let limit = self.config.limits.start_time * 2
+            + self.config.limits.migrate_step_time
             + self.config.shard.close_timeout * 3
             + self.config.shard.open_timeout
             + self.leave_time()

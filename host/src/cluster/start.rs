@@ -653,6 +653,8 @@ impl From<&Config> for Limits {
             stop_time: limits.stop_time,
             handoff_time: limits.handoff_time,
             handoff_bytes: size(limits.handoff_bytes),
+            migrate_step_time: limits.migrate_step_time,
+            migrate_time: limits.migrate_time,
             queue_calls: limits.queue_calls,
             queue_bytes: size(limits.queue_bytes),
             key: size(limits.key),

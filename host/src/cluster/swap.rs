@@ -233,5 +233,15 @@ fn limit(node: &Node, module: &Arc<dyn Module>, call: Duration) -> Duration {
     let start = most(config.start_time, own.map(|own| own.start_time));
     let handoff = most(config.handoff_time, own.map(|own| own.handoff_time));
     let stop = most(config.stop_time, own.map(|own| own.stop_time));
-    config.wall_time.max(call) + start * 4 + handoff * 2 + stop + SWAP_GRACE
+    let migration = if module.describe().exports.migration {
+        // A step that began within the time of all may still end.
+        most(config.migrate_time, own.map(|own| own.migrate_time))
+            + most(
+                config.migrate_step_time,
+                own.map(|own| own.migrate_step_time),
+            )
+    } else {
+        Duration::ZERO
+    };
+    config.wall_time.max(call) + start * 4 + migration + handoff * 2 + stop + SWAP_GRACE
 }

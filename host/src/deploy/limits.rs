@@ -7,11 +7,13 @@ use crate::guest::Limits;
 
 /// The limits that a revision may set. The others bound what the node keeps for a shard whatever its guest is: its queue, what it writes,
 /// how it is quarantined.
-pub const OF_A_REVISION: [&str; 8] = [
+pub const OF_A_REVISION: [&str; 10] = [
     "cpu_time",
     "handoff_bytes",
     "handoff_time",
     "memory",
+    "migrate_step_time",
+    "migrate_time",
     "open_resources",
     "start_time",
     "stop_time",

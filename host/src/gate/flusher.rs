@@ -23,7 +23,7 @@ use crate::db::maintenance::ReplayBound;
 use crate::store::kill_switch::KillSwitch;
 
 /// How long calls wait at most for a flush that is on its way to the store; it takes some 0.1 ms.
-const SET_OUT_MAX: Duration = Duration::from_millis(2);
+const SET_OUT_MAX: Duration = Duration::from_millis(10);
 
 /// How a shard's writes are flushed.
 #[derive(Clone)]

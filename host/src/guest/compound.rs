@@ -1,6 +1,6 @@
 //! Several modules as one guest: each shard runs an instance of each over its one database.
 //!
-//! They start in the order of the revision and stop in reverse. A call names its module as `module/method`; where it names none, it is for
+//! They start in the order of the revision and stop in reverse; where some of them migrate stored data, the others start once that is done. A call names its module as `module/method`; where it names none, it is for
 //! the first. A trap of one ends them all, as it would if they were one component: what they had in memory may rest on each other.
 
 use std::sync::Arc;
@@ -59,6 +59,7 @@ impl Compound {
                 durable_events: any(|exports| exports.durable_events),
                 // Whoever hands over memory is started beside calls. Those that do not must not be.
                 handoff: infos.iter().all(|info| info.exports.handoff),
+                migration: any(|exports| exports.migration),
             },
         };
         let limits = parts
@@ -139,6 +140,7 @@ impl Module for Compound {
         Ok(Box::new(Together {
             parts: self.parts.clone(),
             running,
+            migrates: self.info.exports.migration,
         }))
     }
 
@@ -166,6 +168,7 @@ impl Module for Compound {
 struct Together {
     parts: Arc<[Part]>,
     running: Vec<Running>,
+    migrates: bool,
 }
 
 struct Running {
@@ -176,13 +179,11 @@ struct Running {
 
 #[async_trait]
 impl Instance for Together {
+    /// A migration begins beside calls of an older revision. Whoever takes no part in it may fill a cache at its start, and waits for its end.
     async fn start(&mut self) -> Result<(), Failure> {
-        for (running, part) in self.running.iter_mut().zip(&*self.parts) {
-            let started = running.instance.start().await;
-            started.map_err(|failure| named(part.name(), failure))?;
-            running.started = true;
-        }
-        Ok(())
+        let migrates = self.migrates;
+        self.start_those(|exports| !migrates || exports.migration)
+            .await
     }
 
     async fn call(&mut self, request: &Request) -> Result<Reply, Failure> {
@@ -218,6 +219,20 @@ impl Instance for Together {
         Ok(())
     }
 
+    /// A step of each that has not done yet; all of them have when none of them has anything left to do at once.
+    async fn migrate(&mut self, from_revision: u64) -> Result<bool, Failure> {
+        for (running, part) in self.running.iter_mut().zip(&*self.parts) {
+            if part.module.describe().exports.migration {
+                let done = running.instance.migrate(from_revision).await;
+                if !done.map_err(|failure| named(part.name(), failure))? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.start_those(|_| true).await?;
+        Ok(true)
+    }
+
     async fn stop(&mut self, reason: StopReason) -> Result<(), Failure> {
         let mut outcome = Ok(());
         for (running, part) in self.running.iter_mut().zip(&*self.parts).rev() {
@@ -250,6 +265,20 @@ impl Instance for Together {
             };
             let resumed = running.instance.resume(from_revision, state).await;
             resumed.map_err(|failure| named(part.name(), failure))?;
+        }
+        Ok(())
+    }
+}
+
+impl Together {
+    /// Starts those that are to and are not started yet, in their order.
+    async fn start_those(&mut self, which: impl Fn(&Exports) -> bool + Send) -> Result<(), Failure> {
+        for (running, part) in self.running.iter_mut().zip(&*self.parts) {
+            if !running.started && which(&part.module.describe().exports) {
+                let started = running.instance.start().await;
+                started.map_err(|failure| named(part.name(), failure))?;
+                running.started = true;
+            }
         }
         Ok(())
     }

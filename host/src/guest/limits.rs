@@ -19,6 +19,10 @@ pub struct Limits {
     pub handoff_time: Duration,
     /// Bytes of memory that a swap carries over.
     pub handoff_bytes: usize,
+    /// Time that one step of `migration.migrate` may last; calls wait for it.
+    pub migrate_step_time: Duration,
+    /// Time from the beginning of the first step of a migration to the end of the last one, with the calls between them.
+    pub migrate_time: Duration,
     /// Calls that may wait in a shard's queue.
     pub queue_calls: usize,
     /// Payload and key bytes that may wait in a shard's queue.
@@ -62,6 +66,8 @@ impl Default for Limits {
             stop_time: Duration::from_secs(5),
             handoff_time: Duration::from_secs(5),
             handoff_bytes: 16 << 20,
+            migrate_step_time: Duration::from_secs(5),
+            migrate_time: Duration::from_secs(600),
             queue_calls: 1024,
             queue_bytes: 64 << 20,
             key: 65_535,
@@ -89,6 +95,8 @@ impl Limits {
         self.stop_time += other.stop_time;
         self.handoff_time += other.handoff_time;
         self.handoff_bytes = self.handoff_bytes.saturating_add(other.handoff_bytes);
+        self.migrate_step_time += other.migrate_step_time;
+        self.migrate_time += other.migrate_time;
         self.cpu_time = self.cpu_time.max(other.cpu_time);
         self.wall_time = self.wall_time.max(other.wall_time);
         self

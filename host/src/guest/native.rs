@@ -23,6 +23,9 @@ pub trait Logic: Send + 'static {
     /// Whether [`Logic::suspend`] and [`Logic::resume`] carry memory over a swap. See [`Logic::resume`] for what that means for the start.
     const HANDOFF: bool = false;
 
+    /// Whether [`Logic::migrate`] brings stored data to what this logic serves. In a swap the start then runs while the old one still serves.
+    const MIGRATION: bool = false;
+
     /// Runs before the first call.
     ///
     /// # Errors
@@ -89,6 +92,22 @@ pub trait Logic: Send + 'static {
         _ = (context, from_revision, state);
         Ok(())
     }
+
+    /// Runs one step of a migration: true when the stored data is as this logic wants it, false to be called again. Where
+    /// [`Logic::MIGRATION`] is set, it runs after each start and before the first call; in a swap, between the calls of the old one, which goes
+    /// on with the data as the steps leave it. See `wit/migration.wit` for what a step has to keep to. `from_revision` is what the shard runs
+    /// meanwhile, and 0 where nothing does.
+    ///
+    /// # Errors
+    /// End the swap, and the old one goes on; without an old one, they are those of a start.
+    async fn migrate(
+        &mut self,
+        context: &InstanceContext,
+        from_revision: u64,
+    ) -> Result<bool, GuestError> {
+        _ = (context, from_revision);
+        Ok(true)
+    }
 }
 
 /// A module of native logic. `make` runs once for each instance.
@@ -103,6 +122,7 @@ pub fn module<L: Logic>(
         options: false,
         durable_events: true,
         handoff: L::HANDOFF,
+        migration: L::MIGRATION,
     };
     Arc::new(NativeModule {
         info: ModuleInfo {
@@ -174,6 +194,10 @@ impl<L: Logic> Instance for NativeInstance<L> {
 
     async fn resume(&mut self, from_revision: u64, state: &[u8]) -> Result<(), Failure> {
         caught(self.logic.resume(&self.context, from_revision, state)).await
+    }
+
+    async fn migrate(&mut self, from_revision: u64) -> Result<bool, Failure> {
+        caught(self.logic.migrate(&self.context, from_revision)).await
     }
 }
 

@@ -230,6 +230,22 @@ impl Instance for WasmInstance {
             None => Ok(()),
         }
     }
+
+    async fn migrate(&mut self, from_revision: u64) -> Result<bool, Failure> {
+        let Some(migrate) = self.running.exports.migrate else {
+            return Ok(true);
+        };
+        let limit = (
+            "limits.migrate_step_time",
+            self.running.limits.migrate_step_time,
+        );
+        let (outcome,) = self
+            .running
+            .enter(CurrentCall::none(), limit, migrate, (from_revision,))
+            .await
+            .map_err(Failure::Trap)?;
+        outcome.map_err(failure::error)
+    }
 }
 
 /// An instance that runs queries.

@@ -62,8 +62,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a shard, and waits until its guest's start was tried once. Whether its guest runs or is tried again, the shard can then be
-    /// published.
+    /// Starts a shard, and waits until its guest's start was tried once, with the first step of its migration. Whether its guest runs, is
+    /// tried again, or has more steps to go, the shard can then be published.
     pub async fn start(start: Start) -> Self {
         let (calls, receive_calls) = mpsc::unbounded_channel();
         let (control, receive_control) = mpsc::channel(16);
@@ -143,7 +143,8 @@ impl Running {
                 .spawn(shard.run(receive_calls, receive_control, stopped, started));
         // An error means that the task has ended; whoever waits for its end learns why. A component is bounded by its limits; native
         // logic may hang in its start, and must not keep the node from starting.
-        _ = tokio::time::timeout(limits.start_time * 2 + START_GRACE, first).await;
+        let limit = limits.start_time * 2 + limits.migrate_step_time + START_GRACE;
+        _ = tokio::time::timeout(limit, first).await;
         Self {
             shard: start.shard,
             handle,

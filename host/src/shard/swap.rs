@@ -4,8 +4,12 @@
 //! swaps, so no call begins: the new instance takes the memory of the old one over ([`Instance::suspend`]), or begins without it, and
 //! the queue goes on. Whatever fails before that leaves the old instance where it is.
 //!
+//! A revision that migrates stored data does so before, in steps between the calls of the old one ([`super::migrate`]). The last step and the
+//! taking over are one: no call comes between them.
+//!
 //! Where memory is handed over, the new instance is started beside the calls, too: `resume` puts right what it read too early. A guest
 //! without it may rest on what it read at its start (a cache that it fills there would miss writes), so its start waits until no call runs.
+//! One that migrates is started beside the calls as well: its last step is where it reads again.
 //!
 //! There is no limit of its own for the call in progress when the swap is due: calls are bounded by `limits.wall_time`, and one that was cut
 //! short for a swap would be a call that the swap lost.
@@ -13,12 +17,13 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::migrate::Migration;
 use super::task::{Guest, Shard, end};
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
@@ -61,6 +66,8 @@ pub struct NotSwapped {
 pub enum SwapStep {
     /// The new instance is made and started.
     Start,
+    /// The new instance brings the stored data to what it serves.
+    Migrate,
     /// The old instance gives its memory.
     Suspend,
     /// The new instance takes it over.
@@ -73,6 +80,7 @@ impl fmt::Display for SwapStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Start => "the new revision did not start",
+            Self::Migrate => "the new revision did not migrate the stored data (migration.migrate)",
             Self::Suspend => "the old revision did not hand over its memory (handoff.suspend)",
             Self::Resume => {
                 "the new revision did not take over the memory of the old one (handoff.resume)"
@@ -93,31 +101,59 @@ pub(crate) struct Order {
 
 /// A new instance on its way.
 pub(super) struct Coming {
+    plan: Plan,
+    stage: Stage,
+}
+
+/// How it is to take over.
+struct Plan {
     order: Order,
     context: InstanceContext,
     /// Both revisions can hand memory over, and are to.
     carries: bool,
+    /// The new one migrates stored data.
+    migrates: bool,
     /// It is started beside the calls.
     early: bool,
-    making: AbortOnDropHandle<Result<Box<dyn Instance>, Failure>>,
+}
+
+/// How far it is.
+enum Stage {
+    Making(AbortOnDropHandle<Result<Box<dyn Instance>, Failure>>),
+    Migrating(Migration),
 }
 
 impl Coming {
     /// Waits until the instance of a swap is made, for ever where there is no swap. Safe to drop; not to be called again after that.
     pub(super) async fn made(coming: &mut Option<Self>) -> Result<Box<dyn Instance>, Failure> {
-        match coming {
-            Some(coming) => (&mut coming.making).await.unwrap_or_else(|error| {
+        match coming.as_mut().map(|coming| &mut coming.stage) {
+            Some(Stage::Making(making)) => making.await.unwrap_or_else(|error| {
                 let words = format!("the host failed to make an instance: {error}");
                 Err(Failure::Trap(Trap::new(TrapKind::Host, words)))
             }),
-            None => std::future::pending().await,
+            Some(Stage::Migrating(_)) | None => std::future::pending().await,
+        }
+    }
+
+    /// Its migration, once it has come to that.
+    pub(super) fn migration(&self) -> Option<&Migration> {
+        match &self.stage {
+            Stage::Migrating(migration) => Some(migration),
+            Stage::Making(_) => None,
         }
     }
 
     /// Ends a swap on its way, and waits until nothing of its instance is left.
-    pub(super) async fn give_up(mut self) {
-        self.making.abort();
-        _ = (&mut self.making).await;
+    pub(super) async fn give_up(self) {
+        if let Stage::Making(mut making) = self.stage {
+            making.abort();
+            _ = (&mut making).await;
+        }
+    }
+
+    /// Whoever ordered it has given up, and reckons with the old revision.
+    fn is_abandoned(&self) -> bool {
+        self.plan.order.done.is_closed()
     }
 }
 
@@ -137,7 +173,7 @@ impl Shard {
     }
 
     /// The limits of a module: its own, where its revision has some.
-    fn limits_of(&self, module: &Arc<dyn Module>) -> Arc<Limits> {
+    pub(super) fn limits_of(&self, module: &Arc<dyn Module>) -> Arc<Limits> {
         let own = module.limits();
         own.cloned().unwrap_or_else(|| self.db.limits().clone())
     }
@@ -145,7 +181,7 @@ impl Shard {
     /// Makes the new instance, beside the old one.
     pub(super) async fn begin_swap(&mut self, order: Order) {
         match self.coming.take() {
-            Some(present) if !present.order.done.is_closed() => {
+            Some(present) if !present.is_abandoned() => {
                 self.coming = Some(present);
                 let message = "another swap of the shard is on its way; try again once it is done";
                 let error = CallError::host(CallErrorKind::Overloaded, message).at(self.shard);
@@ -153,14 +189,14 @@ impl Shard {
                 _ = order.done.send(Err(NotSwapped { step, error }));
                 return;
             }
-            // Whoever ordered it has given up.
             Some(abandoned) => abandoned.give_up().await,
             None => {}
         }
         let carries = order.carry_memory
             && self.module.describe().exports.handoff
             && order.module.describe().exports.handoff;
-        let early = carries && matches!(self.guest, Guest::Running(_));
+        let migrates = order.module.describe().exports.migration;
+        let early = migrates || (carries && matches!(self.guest, Guest::Running(_)));
         let context = self.context_of(&order);
         self.tags.expect(&context.notifier);
         let (module, new, limits) = (
@@ -175,31 +211,87 @@ impl Shard {
             }
             Ok(instance)
         }));
-        self.coming = Some(Coming {
+        let plan = Plan {
             order,
             context,
             carries,
+            migrates,
             early,
-            making,
-        });
+        };
+        let stage = Stage::Making(making);
+        self.coming = Some(Coming { plan, stage });
     }
 
-    /// The new instance is made, or failed: swaps, while no call runs.
-    pub(super) async fn end_swap(&mut self, made: Result<Box<dyn Instance>, Failure>) {
-        let Some(coming) = self.coming.take() else {
+    /// The new instance is made, or failed: goes on to its migration, or swaps, while no call runs.
+    pub(super) async fn made(&mut self, made: Result<Box<dyn Instance>, Failure>) {
+        let Some(Coming { plan, .. }) = self.coming.take_if(|coming| !coming.is_abandoned()) else {
+            return self.dismiss();
+        };
+        match made {
+            Ok(instance) if plan.migrates => {
+                let from = self.module.describe().revision;
+                let limits = self.limits_of(&plan.order.module);
+                let stage = Stage::Migrating(Migration::new(instance, from, &limits));
+                self.coming = Some(Coming { plan, stage });
+            }
+            made => {
+                let made = made.map_err(|failure| not_swapped(SwapStep::Start, failure));
+                self.end_swap(plan, made, clock::now()).await;
+            }
+        }
+    }
+
+    /// Runs a step of the new instance's migration, and swaps after the last one.
+    pub(super) async fn step_swap(&mut self) {
+        let begun = clock::now();
+        let Some(coming) = self.coming.as_mut().filter(|coming| !coming.is_abandoned()) else {
+            return self.dismiss();
+        };
+        let Stage::Migrating(migration) = &mut coming.stage else {
             return;
         };
-        // Whoever gave up reckons with the old revision.
-        if coming.order.done.is_closed() {
-            self.tags.dismiss();
-            self.slot.metrics.swap_failed();
+        let stepped = migration.step().await;
+        if stepped == Ok(false) {
             return;
         }
-        let begun = clock::now();
+        let Some(Coming {
+            plan,
+            stage: Stage::Migrating(migration),
+        }) = self.coming.take()
+        else {
+            return;
+        };
+        let migrated = match stepped {
+            Ok(_) => {
+                migration.tell(self.shard, plan.order.module.describe().revision);
+                Ok(migration.into_instance())
+            }
+            Err(failure) => Err(not_swapped(SwapStep::Migrate, failure)),
+        };
+        self.end_swap(plan, migrated, begun).await;
+    }
+
+    /// The new instance is not to take over.
+    fn dismiss(&mut self) {
+        self.coming = None;
+        self.tags.dismiss();
+        self.slot.metrics.swap_failed();
+    }
+
+    /// Swaps, while no call runs, or tells why not. No call has begun since `begun`.
+    async fn end_swap(
+        &mut self,
+        plan: Plan,
+        ready: Result<Box<dyn Instance>, NotSwapped>,
+        begun: Instant,
+    ) {
         let from = self.module.describe().revision;
-        let swapped = self.take_over(&coming, made).await;
+        let swapped = match ready {
+            Ok(instance) => self.take_over(&plan, instance).await,
+            Err(why) => Err(why),
+        };
         let pause = clock::now().saturating_duration_since(begun);
-        let done = coming.order.done;
+        let done = plan.order.done;
         match swapped {
             Ok(()) => {
                 let to = self.module.describe().revision;
@@ -243,25 +335,25 @@ impl Shard {
 
     async fn take_over(
         &mut self,
-        coming: &Coming,
-        made: Result<Box<dyn Instance>, Failure>,
+        plan: &Plan,
+        mut instance: Box<dyn Instance>,
     ) -> Result<(), NotSwapped> {
-        let module = coming.order.module.clone();
+        let module = plan.order.module.clone();
         let limits = self.limits_of(&module);
         let not_started = |failure| not_swapped(SwapStep::Start, failure);
-        let mut instance = made.map_err(not_started)?;
-        let mut context = coming.context.clone();
-        let carries = coming.carries && matches!(self.guest, Guest::Running(_));
-        if coming.early && !carries {
+        let mut context = plan.context.clone();
+        let carries = plan.carries && matches!(self.guest, Guest::Running(_));
+        let started = plan.early && (carries || plan.migrates);
+        if plan.early && !started {
             // The old instance has trapped since, and its memory is gone. What the new one read at its start may be old, so that another one
             // starts, now that no call runs.
             drop(instance);
-            context = self.context_of(&coming.order);
+            context = self.context_of(&plan.order);
             self.tags.expect(&context.notifier);
             let making = module.instantiate(context.clone());
             instance = in_time(&limits, making).await.map_err(not_started)?;
         }
-        if !(coming.early && carries) {
+        if !started {
             let starting = start(&module, &mut *instance, &limits);
             starting.await.map_err(not_started)?;
         }
@@ -279,9 +371,13 @@ impl Shard {
                 }
             }
         }
-        let old = std::mem::replace(&mut self.guest, Guest::Running(instance));
-        if let (Guest::Running(old), false) = (old, carries) {
-            end(self.shard, &self.module, old, StopReason::Swapping).await;
+        let mut restarted = None;
+        match std::mem::replace(&mut self.guest, Guest::Running(instance)) {
+            Guest::Running(old) if !carries => {
+                end(self.shard, &self.module, old, StopReason::Swapping).await;
+            }
+            Guest::Migrating(_, waits) => restarted = waits,
+            _ => {}
         }
         self.no_room = None;
         self.traps.clear();
@@ -293,6 +389,9 @@ impl Shard {
         self.runs.set(&self.module, self.db.limits());
         self.tally = self.book.tally(revision);
         self.slot.guest(ShardState::Running);
+        if let Some(restarted) = restarted {
+            self.tell_restarted(restarted);
+        }
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use quarry_core::traps::{Ledger, Verdict};
 use tokio::sync::{mpsc, oneshot};
 
 use super::held::Held;
+use super::migrate::Migration;
 use super::queries::QueryPool;
 use super::sample::{Book, Ending, Tally};
 use super::slot::Slot;
@@ -59,15 +60,21 @@ pub(super) struct Shard {
 /// Whether the shard has a guest that works.
 pub(super) enum Guest {
     Running(Box<dyn Instance>),
+    /// It is started, and its migration goes on; whoever restarted it waits for the end of that.
+    Migrating(Migration, Option<Restarted>),
     /// It is started at this time.
     Waiting(Instant),
     Quarantined(Arc<str>),
 }
 
+/// Who waits for a restart.
+pub(super) type Restarted = oneshot::Sender<Result<(), CallError>>;
+
 enum Event {
     Stop(StopReason),
     Control(Control),
     Made(Result<Box<dyn Instance>, Failure>),
+    Step,
     Tags(Vec<Tag>),
     Call(Call),
     Restart,
@@ -83,12 +90,17 @@ impl Shard {
         started: oneshot::Sender<()>,
     ) {
         self.start().await;
+        // Data that is migrated is so at the first step, and the shard serves as soon as it is published.
+        if self.step_due().is_some() {
+            self.step().await;
+        }
         _ = started.send(());
         let reason = loop {
             match self.next(&mut calls, &mut control, &mut stop).await {
                 Event::Stop(reason) => break reason,
                 Event::Control(control) => self.control(control).await,
-                Event::Made(made) => self.end_swap(made).await,
+                Event::Made(made) => self.made(made).await,
+                Event::Step => self.step().await,
                 Event::Tags(tags) => self.durable(tags).await,
                 Event::Call(call) => {
                     self.gate.set_out().await;
@@ -128,8 +140,12 @@ impl Shard {
         stop: &mut oneshot::Receiver<StopReason>,
     ) -> Event {
         let full = self.held.is_full();
+        let step = self.step_due();
+        // They wait for the end of the migration, as calls do.
+        let tagged = !matches!(self.guest, Guest::Migrating(..));
         let (serving, restart) = match &self.guest {
             Guest::Running(_) => (!full, None),
+            Guest::Migrating(..) => (false, None),
             Guest::Waiting(at) => (false, Some(*at)),
             Guest::Quarantined(_) => (true, None),
         };
@@ -139,16 +155,20 @@ impl Shard {
                 None => std::future::pending().await,
             }
         };
-        // Stop, control and a swap that is due come before work; tags before calls, since each stems from a call that came earlier.
+        // Stop, control and a swap that is due come before work; tags before calls, since each stems from a call that came earlier. A step of
+        // a migration is due at times, and comes else when there is nothing to do.
         tokio::select! {
             biased;
             reason = stop => Event::Stop(reason.unwrap_or(StopReason::Stopping)),
             Some(control) = control.recv() => Event::Control(control),
             made = Coming::made(&mut self.coming) => Event::Made(made),
-            tags = self.tags.next(TAGS_MAX) => Event::Tags(tags),
+            () = step.before_calls() => Event::Step,
+            tags = self.tags.next(TAGS_MAX), if tagged => Event::Tags(tags),
             Some(call) = calls.recv(), if serving => Event::Call(call),
             () = restart_at => Event::Restart,
             () = self.held.room(), if full => Event::Room,
+            // Not at once: others of the thread get their turn, and what came meanwhile is seen.
+            () = tokio::task::yield_now(), if step.is_some() => Event::Step,
         }
     }
 
@@ -191,7 +211,7 @@ impl Shard {
                     .when_durable(self.db.visible_seq(), Box::new(refuse));
                 return;
             }
-            Guest::Waiting(_) => return,
+            Guest::Waiting(_) | Guest::Migrating(..) => return,
         };
         let answer = Begun::new(answer, self.shard);
         let begun = self.book.begun();
@@ -285,13 +305,10 @@ impl Shard {
                 self.forget();
                 self.traps.clear();
                 self.start().await;
-                _ = done.send(match &self.guest {
-                    Guest::Running(_) => {
-                        self.slot.metrics.restarted();
-                        Ok(())
-                    }
-                    _ => Err(self.not_started()),
-                });
+                match &mut self.guest {
+                    Guest::Migrating(_, restarted) => *restarted = Some(done),
+                    _ => self.tell_restarted(done),
+                }
             }
             Control::Swap(order) => self.begin_swap(order).await,
             Control::Measure {
@@ -333,32 +350,61 @@ impl Shard {
         Ok(times)
     }
 
-    /// Makes and starts an instance of the shard's module.
+    /// Tells whoever restarted the guest what came of it.
+    pub(super) fn tell_restarted(&self, done: Restarted) {
+        _ = done.send(match &self.guest {
+            Guest::Running(_) => {
+                self.slot.metrics.restarted();
+                Ok(())
+            }
+            _ => Err(self.not_started()),
+        });
+    }
+
+    /// Makes and starts an instance of the shard's module. It serves once its migration is done, where it has one.
     pub(super) async fn start(&mut self) {
         self.slot.guest(ShardState::Starting);
         self.context.notifier = self.notifier_of(&self.module);
-        let before = self.no_room.take().map_or(0, |(times, _)| times);
         match fresh(&self.module, &self.context).await {
             Ok(instance) => {
-                self.guest = Guest::Running(instance);
+                self.no_room = None;
                 self.tags.adopt(&self.context.notifier);
-                self.slot.guest(ShardState::Running);
+                if self.module.describe().exports.migration {
+                    let limits = self.limits_of(&self.module);
+                    let migration = Migration::new(instance, 0, &limits);
+                    self.guest = Guest::Migrating(migration, None);
+                } else {
+                    self.serve(instance);
+                }
             }
-            Err(Failure::Trap(trap)) => {
-                self.tally.trapped();
-                self.trapped(&trap, "start");
-            }
-            Err(Failure::Error(error)) => {
-                self.tally.trapped();
-                let words = format!("the guest's start failed with {error}");
-                self.trapped(&Trap::new(TrapKind::Instantiate, words), "start");
-            }
-            Err(Failure::NoRoom(why)) => self.wait_for_room(before, why),
+            Err(failure) => self.not_started_for(failure, "start"),
         }
     }
 
+    /// The guest begins to serve.
+    pub(super) fn serve(&mut self, instance: Box<dyn Instance>) {
+        self.guest = Guest::Running(instance);
+        self.slot.guest(ShardState::Running);
+    }
+
+    /// The guest failed at a step of its start.
+    pub(super) fn not_started_for(&mut self, failure: Failure, step: &str) {
+        let trap = match failure {
+            Failure::Trap(trap) => trap,
+            Failure::Error(error) => {
+                let words = format!("the guest's {step} failed with {error}");
+                Trap::new(TrapKind::Instantiate, words)
+            }
+            Failure::NoRoom(why) => return self.wait_for_room(why),
+        };
+        self.no_room = None;
+        self.tally.trapped();
+        self.trapped(&trap, step);
+    }
+
     /// The guest is started once there is room. That there is none is not its fault, and no trap.
-    fn wait_for_room(&mut self, before: u32, why: NoRoom) {
+    fn wait_for_room(&mut self, why: NoRoom) {
+        let before = self.no_room.take().map_or(0, |(times, _)| times);
         let pause = pool::pause(before);
         tracing::warn!(shard = self.shard, %why, ?pause, "guest not started for want of room");
         self.no_room = Some((before.saturating_add(1), why));

@@ -13,6 +13,7 @@ use quarry_core::deploy::{Command, Gates, Plan, Selection};
 use super::logic;
 use super::world::{Load, World, all, call, plan};
 use crate::support::guests;
+use crate::support::store::within;
 
 /// A canary of a quarter of the shards, stopped by these gates alone.
 fn canary(gates: Gates) -> RolloutOptions {
@@ -69,6 +70,7 @@ async fn what_fails_in_a_swap_or_at_work_goes_back_by_itself() {
         ("start-hangs", all(), "limits.start_time"),
         ("resume-fails", all(), "resume failed on purpose"),
         ("resume-traps", all(), "handoff.resume"),
+        ("migrate-fails", all(), "migrate failed on purpose"),
         ("tenth-traps", canary(traps), "it trapped "),
         ("five-percent", canary(errors), " calls failed, and 0 of "),
         (
@@ -109,6 +111,34 @@ async fn one_that_hangs_when_it_is_to_hand_over_is_left_without_its_memory() {
     aborted.expect("aborted");
     assert_eq!(world.ended(number).await.outcome, "rolled-back");
     world.all_run(1).await;
+    load.progress(20).await;
+    load.stop().await.assert_fine_but(&[]);
+    world.stop().await;
+}
+
+/// A migration may take minutes. Whoever ends its rollout does not wait for that, nor does the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_ends_a_migration_on_its_way() {
+    let world = World::start(2, &["a"]).await;
+    world.adopt("plain-1").await;
+    let mut load = world.load(4);
+    let number = world.order(Library::bytes("migrates-on"), &all()).await;
+    let migrates = async {
+        while call(world.door(), Target::key("migrates"), "get")
+            .await
+            .expect("no call fails")
+            .payload
+            .is_empty()
+        {}
+    };
+    within(migrates).await;
+    load.progress(20).await;
+    let by = "bob".to_owned();
+    let aborted = world.door().rollout_command(Command::Abort { by }).await;
+    aborted.expect("aborted");
+    assert_eq!(world.ended(number).await.outcome, "rolled-back");
+    world.all_run(1).await;
+    world.adopt("plain-2").await;
     load.progress(20).await;
     load.stop().await.assert_fine_but(&[]);
     world.stop().await;

@@ -28,6 +28,10 @@ pub enum Way {
     SuspendHangs,
     /// Its `suspend` fails with an error.
     SuspendFails,
+    /// Its migration fails with an error.
+    MigrateFails,
+    /// Its migration does not end.
+    MigratesOn,
     /// Its tenth call traps.
     TenthTraps,
     /// Each twentieth call fails.
@@ -58,6 +62,14 @@ pub fn library() -> Library {
     let mut library = Library::new().with("slow", |name, revision| {
         native::module(name, revision, |_| Adder::<false>::new(Way::Slow))
     });
+    for (logic, way) in [
+        ("migrate-fails", Way::MigrateFails),
+        ("migrates-on", Way::MigratesOn),
+    ] {
+        library = library.with(logic, move |name, revision| {
+            native::module(name, revision, move |_| Adder::<false, true>::new(way))
+        });
+    }
     for (logic, way, memory) in LOGIC {
         library = library.with(logic, move |name, revision| {
             if memory {
@@ -70,14 +82,14 @@ pub fn library() -> Library {
     library
 }
 
-struct Adder<const MEMORY: bool> {
+struct Adder<const MEMORY: bool, const MIGRATES: bool = false> {
     way: Way,
     calls: u64,
     /// Calls of `remember` that its memory knows of.
     remembered: u64,
 }
 
-impl<const MEMORY: bool> Adder<MEMORY> {
+impl<const MEMORY: bool, const MIGRATES: bool> Adder<MEMORY, MIGRATES> {
     fn new(way: Way) -> Self {
         Self {
             way,
@@ -88,8 +100,9 @@ impl<const MEMORY: bool> Adder<MEMORY> {
 }
 
 #[async_trait]
-impl<const MEMORY: bool> Logic for Adder<MEMORY> {
+impl<const MEMORY: bool, const MIGRATES: bool> Logic for Adder<MEMORY, MIGRATES> {
     const HANDOFF: bool = MEMORY;
+    const MIGRATION: bool = MIGRATES;
 
     async fn start(&mut self, _: &InstanceContext) -> Result<(), GuestError> {
         match self.way {
@@ -129,6 +142,7 @@ impl<const MEMORY: bool> Logic for Adder<MEMORY> {
                 self.remembered += 1;
                 Ok(Reply::new(self.remembered.to_string()))
             }
+            "get" => Ok(Reply::new(db.view().get(&key).await?.unwrap_or_default())),
             "options" => Ok(Reply::new(context.options.to_string())),
             method => Err(GuestError::new("unknown-method", method)),
         }
@@ -155,6 +169,17 @@ impl<const MEMORY: bool> Logic for Adder<MEMORY> {
                 self.remembered = u64::from_le_bytes(state.try_into().expect("8 bytes"));
                 Ok(())
             }
+        }
+    }
+
+    async fn migrate(&mut self, context: &InstanceContext, _: u64) -> Result<bool, GuestError> {
+        match self.way {
+            Way::MigrateFails => Err(GuestError::new("mine", "migrate failed on purpose")),
+            Way::MigratesOn => {
+                context.db.put("migrates".into(), "on".into()).await?;
+                Ok(false)
+            }
+            _ => Ok(true),
         }
     }
 }

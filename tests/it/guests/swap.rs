@@ -8,7 +8,9 @@ use crate::support::guests::{self, ask, options, query, refused, shown};
 use crate::support::native::{call, config};
 use crate::support::store::within;
 
+mod callers;
 mod handoff;
+mod migrate;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_guest_takes_over_the_data() {

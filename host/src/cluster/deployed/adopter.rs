@@ -69,7 +69,7 @@ struct Ended {
     /// The rollout.
     number: u64,
     revision: u64,
-    /// None where the shard is not here any more.
+    /// None where the shard is not here any more, or is to run something else.
     outcome: Option<Result<Swapped, NotSwapped>>,
 }
 
@@ -283,15 +283,30 @@ fn due(node: &Arc<Node>, deployed: &Deployed, followed: &Followed) -> Vec<Swappi
         let (node, loaded) = (node.clone(), loaded.clone());
         let number = record.number;
         swaps.push(Box::pin(async move {
+            let outcome = tokio::select! {
+                outcome = one(&node, shard, loaded, !forth) => outcome,
+                // It may take long, where data is migrated. The shard gives up what nobody waits for.
+                () = unwanted(&node, shard, revision) => None,
+            };
             Ended {
                 shard,
                 number,
                 revision,
-                outcome: one(&node, shard, loaded, !forth).await,
+                outcome,
             }
         }));
     }
     swaps
+}
+
+/// Waits until a shard is to run something else.
+async fn unwanted(node: &Node, shard: u32, revision: u64) {
+    let mut changed = node.changed.subscribe();
+    while node.wanted.load().source(shard).revision == revision {
+        if changed.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Swaps a shard. To what is stable it goes rather without its memory than not at all; and what the old revision does not hand over, by its

@@ -22,7 +22,7 @@ fn tell(story: &Story, line: String) {
 }
 
 /// Stores what it gets, and remembers how often it was called and which tags became durable.
-struct Notes {
+struct Notes<const MIGRATES: bool = false> {
     name: &'static str,
     revision: u64,
     story: Story,
@@ -35,8 +35,24 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[async_trait]
-impl Logic for Notes {
+impl<const MIGRATES: bool> Logic for Notes<MIGRATES> {
     const HANDOFF: bool = true;
+    const MIGRATION: bool = MIGRATES;
+
+    /// In three steps.
+    async fn migrate(
+        &mut self,
+        context: &InstanceContext,
+        _: u64,
+    ) -> Result<bool, GuestError> {
+        let steps = context.db.view().get(b"steps").await?.unwrap_or_default();
+        if steps.len() == 3 {
+            return Ok(true);
+        }
+        tell(&self.story, format!("{} {} migrates", self.name, self.revision));
+        context.db.put("steps".into(), [&steps[..], b"+"].concat().into()).await?;
+        Ok(false)
+    }
 
     async fn start(&mut self, context: &InstanceContext) -> Result<(), GuestError> {
         tell(
@@ -125,8 +141,17 @@ impl Logic for Notes {
 }
 
 fn part(name: &'static str, revision: u64, prefix: &'static str, story: &Story) -> Part {
+    part_that::<false>(name, revision, prefix, story)
+}
+
+fn part_that<const MIGRATES: bool>(
+    name: &'static str,
+    revision: u64,
+    prefix: &'static str,
+    story: &Story,
+) -> Part {
     let story = story.clone();
-    let make = move |_: &InstanceContext| Notes {
+    let make = move |_: &InstanceContext| Notes::<MIGRATES> {
         name,
         revision,
         story: story.clone(),
@@ -287,6 +312,23 @@ async fn a_swap_hands_each_its_memory_and_its_tags() {
     // Tags come before the calls that come after.
     assert_eq!(bench.told("two/durable", "k").await, "[5]");
     assert_eq!(bench.told("new/durable", "k").await, "[]");
+    bench.0.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_migrate_starts_after_those_that_do() {
+    let story = Story::default();
+    let bench = Bench::new(vec![part("one", 1, "", &story)]).await;
+    story.lock().expect("story").clear();
+    let migrates = part_that::<true>("two", 2, "2", &story);
+    let parts = vec![part("one", 2, "", &story), migrates];
+    bench.0.swap(compound(parts)).await.expect("swaps");
+    let told = story.lock().expect("story").join(", ");
+    assert_eq!(
+        told,
+        "two 2 starts, two 2 migrates, two 2 migrates, two 2 migrates, one 2 starts"
+    );
+    assert_eq!(bench.told("one/get", "2steps").await, "+++");
     bench.0.stop().await;
 }
 

@@ -102,6 +102,7 @@ pub(super) struct Indices {
     pub(super) validate: Option<ComponentExportIndex>,
     pub(super) durable: Option<ComponentExportIndex>,
     pub(super) suspend_resume: Option<(ComponentExportIndex, ComponentExportIndex)>,
+    pub(super) migrate: Option<ComponentExportIndex>,
 }
 
 impl Runtime {
@@ -299,6 +300,7 @@ impl Indices {
             validate: find("options", "validate"),
             durable: find("durable-events", "durable"),
             suspend_resume: find("handoff", "suspend").zip(find("handoff", "resume")),
+            migrate: find("migration", "migrate"),
         })
     }
 }

@@ -88,7 +88,14 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
         };
         list.push(import.name.to_owned());
     }
-    let [queries, lifecycle, options, durable_events, handoff] = optional;
+    let [
+        queries,
+        lifecycle,
+        options,
+        durable_events,
+        handoff,
+        migration,
+    ] = optional;
     Ok(Inspection {
         size: bytes.len() as u64,
         digest: digest(bytes),
@@ -99,6 +106,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
             options,
             durable_events,
             handoff,
+            migration,
         },
         imports,
         wasi_imports,

@@ -32,6 +32,9 @@ pub(super) type Suspend = TypedFunc<(), (Result<Vec<u8>, types::Error>,)>;
 /// The function that takes it over.
 pub(super) type Resume = TypedFunc<(u64, &'static [u8]), (Result<(), types::Error>,)>;
 
+/// The function that runs a step of a migration.
+type Migrate = TypedFunc<(u64,), (Result<bool, types::Error>,)>;
+
 /// The functions that an instance exports.
 pub(super) struct Exports {
     pub(super) call: Call<'static>,
@@ -42,6 +45,7 @@ pub(super) struct Exports {
     pub(super) durable: Option<TypedFunc<(&'static [u64],), ()>>,
     pub(super) suspend: Option<Suspend>,
     pub(super) resume: Option<Resume>,
+    pub(super) migrate: Option<Migrate>,
 }
 
 /// An instance and what watches over it.
@@ -247,6 +251,7 @@ impl Exports {
                 store,
                 indices.suspend_resume.map(|(_, resume)| resume),
             )?,
+            migrate: bind(instance, store, indices.migrate)?,
         })
     }
 }

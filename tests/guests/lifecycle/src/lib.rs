@@ -1,4 +1,4 @@
-//! A guest with every export but `handoff`, whose options say how it fails.
+//! A guest with every export but `handoff` and `migration`, whose options say how it fails.
 //!
 //! | option | values |
 //! |---|---|

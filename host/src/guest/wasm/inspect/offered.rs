@@ -78,7 +78,7 @@ pub(super) const HANDLER_FUNCTIONS: [(&str, &str); 1] = [("call", CALL)];
 type Interface = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The optional exports, in the order of [`crate::guest::Exports`].
-pub(super) const OPTIONAL_EXPORTS: [Interface; 5] = [
+pub(super) const OPTIONAL_EXPORTS: [Interface; 6] = [
     ("quarry:shard/queries", &[("query", CALL)]),
     (
         "quarry:shard/lifecycle",
@@ -110,6 +110,13 @@ pub(super) const OPTIONAL_EXPORTS: [Interface; 5] = [
                 "func(from-revision: u64, state: list<u8>) -> result<_, record { code: string, message: string, retryable: bool }>",
             ),
         ],
+    ),
+    (
+        "quarry:shard/migration",
+        &[(
+            "migrate",
+            "func(from-revision: u64) -> result<bool, record { code: string, message: string, retryable: bool }>",
+        )],
     ),
 ];
 

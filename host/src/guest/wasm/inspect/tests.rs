@@ -243,6 +243,7 @@ fn the_tables_are_the_wit() {
         include_str!("../../../../../wit/queries.wit"),
         include_str!("../../../../../wit/lifecycle.wit"),
         include_str!("../../../../../wit/handoff.wit"),
+        include_str!("../../../../../wit/migration.wit"),
         include_str!("../../../../../wit/options.wit"),
     ] {
         let (mut interface, mut resource) = (String::new(), None);
