@@ -199,7 +199,7 @@ pub(super) async fn one(
         + limits.handoff_time * 2
         + limits.stop_time
         + SWAP_GRACE;
-    match tokio::time::timeout(limit, outcome).await {
+    match clock::timeout(limit, outcome).await {
         Ok(outcome) => {
             let at = |why: NotSwapped| NotSwapped {
                 error: why.error.at(shard),

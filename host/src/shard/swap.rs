@@ -354,7 +354,7 @@ async fn in_time<T>(
     step: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let limit = limits.start_time + START_GRACE;
-    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| {
+    clock::timeout(limit, step).await.unwrap_or_else(|_| {
         let words = format!("it lasted longer than limits.start_time and {START_GRACE:?}");
         Err(Failure::Trap(Trap::new(TrapKind::WallTime, words)))
     })
