@@ -1,19 +1,35 @@
-//! The only place that reads time. Durations are measured on the monotonic clock; the wall clock is for stamps that people
-//! and guests read, and decides nothing.
+//! The only place that reads time, and that waits for it. Durations are measured on the monotonic clock; the wall clock is for stamps that
+//! people and guests read, and decides nothing.
+//!
+//! All of it is the machine's time, unless the calling thread has a [`driven`] clock, which tests give to nodes. Until a process has one,
+//! that costs a load of a flag.
+
+mod timers;
+
+pub mod driven;
 
 use quarry_core::time::Moment;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub use timers::{Elapsed, Sleep, Timeout, sleep, sleep_until, timeout, timeout_at};
+
 /// A moment on this process's monotonic clock.
 #[must_use]
 pub fn now() -> Instant {
-    Instant::now()
+    driven::here().map_or_else(Instant::now, |clock| clock.now())
 }
 
 /// Nanoseconds on a clock that counts while the machine sleeps, and that nobody can set; it begins anywhere. Lease deadlines are on it: a
 /// machine that slept past the end of its lease must not believe that it still has it.
 #[must_use]
 pub fn boot_nanos() -> u64 {
+    match driven::here() {
+        Some(clock) => clock.boot_nanos(),
+        None => machine_boot_nanos(),
+    }
+}
+
+fn machine_boot_nanos() -> u64 {
     // On macOS this one goes on during sleep, and there is no other.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
@@ -52,13 +68,20 @@ pub async fn until(moment: Option<Moment>) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(NAP)).await;
+        sleep(left.min(NAP)).await;
     }
 }
 
 /// Milliseconds since the Unix epoch.
 #[must_use]
 pub fn wall_ms() -> i64 {
+    match driven::here() {
+        Some(clock) => clock.wall_ms(),
+        None => machine_wall_ms(),
+    }
+}
+
+fn machine_wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

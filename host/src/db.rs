@@ -22,6 +22,7 @@ pub mod open;
 pub mod read;
 pub mod recorder;
 pub mod settings;
+mod time;
 pub mod transaction;
 
 pub use read::{Cursor, Entry, KeyRange, Order, ReadView, Versioned};

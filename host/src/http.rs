@@ -257,7 +257,7 @@ impl HttpServer {
         self.announce_stop();
         self.enter(DRAINING);
         self.tasks.close();
-        let finished = tokio::time::timeout(drain, self.tasks.wait()).await.is_ok();
+        let finished = clock::timeout(drain, self.tasks.wait()).await.is_ok();
         if !finished {
             tracing::warn!(
                 connections = self.tasks.len(),
@@ -349,7 +349,7 @@ impl Listening {
                     tokio::select! {
                         biased;
                         () = self.drain.cancelled() => return,
-                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(ACCEPT_PAUSE_MAX),
+                        () = clock::sleep(pause) => pause = (pause * 2).min(ACCEPT_PAUSE_MAX),
                     }
                 }
             }
@@ -407,7 +407,7 @@ async fn serve(
     let (mut drain, mut cut) = (pin!(drain.cancelled()), pin!(cut.cancelled()));
     let (header, idle) = (shared.options.header_timeout, shared.options.idle_timeout);
     let every = (header.min(idle) / 2).max(Duration::from_millis(10));
-    let mut check = pin!(tokio::time::sleep(every));
+    let mut check = pin!(clock::sleep(every));
     let (mut ending, mut seen) = (false, None);
     loop {
         let step = poll_fn(|context| {
@@ -448,7 +448,7 @@ async fn serve(
                         connection.as_mut().graceful_shutdown();
                     }
                 }
-                check.as_mut().reset(tokio::time::Instant::now() + every);
+                check.as_mut().reset(clock::now() + every);
             }
         }
     }
@@ -489,7 +489,7 @@ fn builder(options: &HttpOptions) -> auto::Builder<TokioExecutor> {
 }
 
 async fn upkeep(exporter: Exporter, drain: CancellationToken) {
-    while tokio::time::timeout(metrics::UPKEEP_INTERVAL, drain.cancelled())
+    while clock::timeout(metrics::UPKEEP_INTERVAL, drain.cancelled())
         .await
         .is_err()
     {

@@ -11,6 +11,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
 use crate::store::Store;
 
 mod secret;
@@ -226,7 +227,7 @@ pub async fn ensure(store: &Store, path: &str, wanted: &Wanted) -> Result<Cluste
             // The write may have taken effect, or not: reading tells.
             Err(source) if attempt < ATTEMPTS && slatedb_common::retry::should_retry(&source) => {
                 tracing::debug!(location = %place, %source, attempt, "writing the cluster record has an unknown outcome");
-                tokio::time::sleep(PAUSE).await;
+                clock::sleep(PAUSE).await;
             }
             Err(source) => return Err(place.error("write", source)),
         }

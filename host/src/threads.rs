@@ -18,6 +18,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::driven::Heritage;
+
 /// How long a runtime may take to end before it is left behind.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
@@ -161,9 +163,12 @@ impl Lone {
     fn start(name: String) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
+        let clock = Heritage::here();
+        clock.watch(&name, &handle);
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
+            clock.take();
             runtime.block_on(stopped.cancelled());
             runtime.shutdown_timeout(SHUTDOWN);
         })?;
@@ -184,11 +189,16 @@ impl Lone {
 }
 
 fn pool(name: &'static str, threads: usize) -> io::Result<Runtime> {
-    Builder::new_multi_thread()
+    let clock = Heritage::here();
+    let taken = clock.clone();
+    let runtime = Builder::new_multi_thread()
         .worker_threads(threads.max(1))
         .thread_name(name)
+        .on_thread_start(move || taken.take())
         .enable_all()
-        .build()
+        .build()?;
+    clock.watch(name, runtime.handle());
+    Ok(runtime)
 }
 
 fn lone(thread: Option<&Lone>) -> Handle {

@@ -26,7 +26,22 @@ const RULES: &[(&str, &[&str], &[&str], &str)] = &[
     (
         "time",
         &["Instant::now", "SystemTime::now"],
-        &["clock.rs"],
+        &["clock.rs", "clock/"],
+        "tests drive time",
+    ),
+    (
+        "timers",
+        &["tokio::time"],
+        // The command line and benchmarks are no part of a node.
+        &[
+            "clock.rs",
+            "clock/",
+            "client.rs",
+            "cli.rs",
+            "cli/",
+            "bench.rs",
+            "bench/",
+        ],
         "tests drive time",
     ),
     (

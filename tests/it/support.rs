@@ -1,5 +1,6 @@
 //! What the tests share.
 
+pub mod driven;
 pub mod guests;
 pub mod lines;
 pub mod log_lines;

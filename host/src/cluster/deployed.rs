@@ -220,7 +220,7 @@ impl Deployed {
             tokio::select! {
                 () = node.stop.cancelled() => return,
                 () = self.look.notified() => {}
-                () = tokio::time::sleep(pause) => {}
+                () = clock::sleep(pause) => {}
             }
         }
     }

@@ -183,10 +183,7 @@ impl Node {
             + self.config.shard.open_timeout
             + self.leave_time()
             + Duration::from_secs(10);
-        if tokio::time::timeout(limit, self.tasks.wait())
-            .await
-            .is_err()
-        {
+        if clock::timeout(limit, self.tasks.wait()).await.is_err() {
             let open: Vec<u32> = self
                 .slots
                 .iter()
@@ -203,12 +200,11 @@ impl Node {
 
     /// Samples what nothing else tells, until the node stops.
     pub async fn sample(self: Arc<Self>) {
-        let mut tick = tokio::time::interval(self.config.lag_interval);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut pause = Duration::ZERO;
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                _ = tick.tick() => {}
+                () = clock::sleep(pause) => pause = self.config.lag_interval,
             }
             if let Some(peers) = self.peers() {
                 peers.metrics.parked(peers.parking.parked());

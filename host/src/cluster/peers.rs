@@ -126,7 +126,7 @@ impl Peers {
             Bound::Nowhere => return Ok(()),
             Bound::Memory(network) => {
                 ended.cancel();
-                network.join(identity, service)
+                network.join(identity, service, node.threads.peers())
             }
             Bound::Tcp(listener) => {
                 let (limits, on) = (Limits::from(&*node.config), node.threads.peers());
@@ -252,7 +252,7 @@ impl Service for Node {
                 wait_ms,
             } => {
                 let wait = Duration::from_millis(wait_ms).min(WAIT_MAX);
-                match tokio::time::timeout(wait, self.durable(shard, seq)).await {
+                match clock::timeout(wait, self.durable(shard, seq)).await {
                     Ok(Ok(())) => Told::Done,
                     Ok(Err(error)) => self.failed(shard, error),
                     Err(_) => Told::NotYet,

@@ -89,7 +89,7 @@ impl Cluster {
         };
         let end = async {
             match timeout {
-                Some(timeout) => tokio::time::sleep(timeout).await,
+                Some(timeout) => clock::sleep(timeout).await,
                 None => std::future::pending().await,
             }
         };
@@ -216,7 +216,7 @@ impl Cluster {
                 return Err(error);
             }
             self.node.leases.route_miss(shard);
-            _ = tokio::time::timeout(AGAIN, changed.changed()).await;
+            _ = clock::timeout(AGAIN, changed.changed()).await;
         }
     }
 
@@ -279,10 +279,10 @@ impl Cluster {
             // Who empties one node after the other is to be told when it comes to the last: so this node has to know before it answers.
             let known = async {
                 while self.node.members().await.takes(node) {
-                    tokio::time::sleep(AGAIN).await;
+                    clock::sleep(AGAIN).await;
                 }
             };
-            _ = tokio::time::timeout(timeout.min(LOOK), known).await;
+            _ = clock::timeout(timeout.min(LOOK), known).await;
         }
         Ok(())
     }

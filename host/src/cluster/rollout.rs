@@ -182,7 +182,7 @@ impl Cluster {
         let mut followed = deployed.watch();
         let changed = followed.wait_for(|followed| followed.counter() != since);
         tokio::select! {
-            changed = tokio::time::timeout(wait, changed) => drop(changed),
+            changed = clock::timeout(wait, changed) => drop(changed),
             () = self.node.stop.cancelled() => {}
         }
         Ok(deployed.followed().counter())

@@ -77,7 +77,7 @@ pub(super) async fn route(node: &Arc<Node>, shard: u32, request: Request, run: R
             }
         }
     };
-    tokio::time::timeout_at(deadline.into(), routed)
+    clock::timeout_at(deadline, routed)
         .await
         .unwrap_or_else(|_| Routed::here(Err(node.late(shard))))
 }
@@ -102,7 +102,7 @@ async fn alone(node: &Arc<Node>, shard: u32, request: Request, run: Run) -> Answ
             Failed::Final
         };
         match pause(node, failed, kind, request.deadline) {
-            Some(pause) => tokio::time::sleep(pause).await,
+            Some(pause) => clock::sleep(pause).await,
             None => return Err(error),
         }
     }
@@ -120,7 +120,7 @@ pub(super) async fn forwarded(node: &Node, forward: Forward) -> Result<Answer, N
     let Some(handle) = node.slots[shard as usize].handle() else {
         return Err(node.not_owner(shard));
     };
-    let answered = tokio::time::timeout_at(request.deadline.into(), run.on(&handle, request)).await;
+    let answered = clock::timeout_at(request.deadline, run.on(&handle, request)).await;
     match answered {
         Ok(Ok(outcome)) => Ok(Ok(node.reply(shard, outcome))),
         Ok(Err(error)) if has_moved(&error) => Err(node.not_owner(shard)),
@@ -325,7 +325,7 @@ impl Look<'_> {
     ) -> Option<T> {
         let mut answer = pin!(answer);
         loop {
-            if let Ok(answer) = tokio::time::timeout_at(instant(until), answer.as_mut()).await {
+            if let Ok(answer) = clock::timeout_at(instant(until), answer.as_mut()).await {
                 return Some(answer);
             }
             until = self.node.route_until(self.shard, to)?;
@@ -363,7 +363,7 @@ impl Look<'_> {
             return Next::Done(Routed::here(Err(self.crowded())));
         }
         // It is tried again at times: it may be reached after all.
-        tokio::time::sleep(UNREACHED).await;
+        clock::sleep(UNREACHED).await;
         let news = self
             .news
             .get_or_insert_with(|| News::of(self.node, self.peers));
@@ -389,7 +389,7 @@ impl Look<'_> {
         }
         if self.attempt > 1 {
             let delay = self.node.config.call.retry_delay;
-            tokio::time::sleep(delay.saturating_mul(self.attempt.min(retries))).await;
+            clock::sleep(delay.saturating_mul(self.attempt.min(retries))).await;
         }
         Next::Again
     }
@@ -399,7 +399,7 @@ impl Look<'_> {
         self.attempt += 1;
         match pause(self.node, self.attempt, Failed::NeverSent, deadline) {
             Some(pause) => {
-                tokio::time::sleep(pause).await;
+                clock::sleep(pause).await;
                 Next::Again
             }
             None => self.give_up(last),
@@ -462,7 +462,7 @@ impl News {
 
     /// Waits for news, at most until a moment; says whether there are any.
     pub async fn until(&mut self, until: Moment) -> bool {
-        let changed = tokio::time::timeout_at(instant(until), self.changed());
+        let changed = clock::timeout_at(instant(until), self.changed());
         changed.await.is_ok()
     }
 }
@@ -484,11 +484,11 @@ fn pause(node: &Node, failed: u32, kind: Failed, deadline: Instant) -> Option<Du
     retry::next(policy, failed, kind, left, rand::random())
 }
 
-/// A moment of the core as Tokio's timers have it. Those stand still while the machine sleeps; whoever wakes looks again.
-pub(super) fn instant(moment: Moment) -> tokio::time::Instant {
+/// A moment of the core as timers have it. Those stand still while the machine sleeps; whoever wakes looks again.
+pub(super) fn instant(moment: Moment) -> Instant {
     /// Longer than any call may take.
     const FAR: Duration = Duration::from_secs(86_400);
-    tokio::time::Instant::now() + moment.since(clock::boot_now()).min(FAR)
+    clock::now() + moment.since(clock::boot_now()).min(FAR)
 }
 
 fn moment(instant: Instant) -> Moment {

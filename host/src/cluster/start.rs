@@ -19,6 +19,7 @@ use super::peers::{Bound, Peers};
 use super::place::{self, Place, Waiting};
 use super::status::{ProbeState, ProbeStatus, ShardState};
 use super::wanted::Wanted;
+use crate::clock;
 use crate::config::{self, Config, Probe};
 use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
@@ -493,7 +494,7 @@ async fn check_store(node: &Arc<Node>, probe: bool) -> Result<(), StartError> {
             .then(|| node.config.lease.layout.as_str()),
     };
     let checked = record::ensure(&node.store, &node.config.path, &wanted);
-    match tokio::time::timeout(PROBE_TIME, checked).await {
+    match clock::timeout(PROBE_TIME, checked).await {
         Ok(checked) => {
             node.leases.set_secret(checked?.secret);
             Ok(())
@@ -561,7 +562,7 @@ async fn first_round(
 ) -> Result<(), StartError> {
     let limit = node.config.lease.ttl * 3 + node.config.shard.open_timeout;
     let made = progress.wait_for(|progress| *progress != Progress::Starting);
-    let made = tokio::time::timeout(limit, made).await.map(|made| {
+    let made = clock::timeout(limit, made).await.map(|made| {
         // An error means that the loop has ended already, because the node stops.
         made.map_or(Progress::Ready, |progress| progress.clone())
     });
@@ -574,7 +575,7 @@ async fn first_round(
         Ok(_) => {
             node.settled.store(true, Ordering::Release);
             // Each is open by now, or failed; what is open is let to serve by its own task.
-            _ = tokio::time::timeout(limit, first_tries(node)).await;
+            _ = clock::timeout(limit, first_tries(node)).await;
             Ok(())
         }
         Err(_) => {
@@ -635,7 +636,7 @@ async fn in_background(
         }
         tokio::select! {
             () = node.stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = clock::sleep(pause) => {}
         }
         pause = (pause * 2).min(PROBE_LONGEST);
     }

@@ -209,7 +209,7 @@ pub(super) async fn one(
     // An instance is made beside the calls, and one more where an old one is lost on the way. All of it is bounded for a component; native
     // logic may hang.
     let limit = limit(node, &loaded.module, handle.wall_time());
-    match tokio::time::timeout(limit, outcome).await {
+    match clock::timeout(limit, outcome).await {
         Ok(outcome) => {
             let at = |why: NotSwapped| NotSwapped {
                 error: why.error.at(shard),

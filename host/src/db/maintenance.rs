@@ -41,6 +41,8 @@ pub use plan::{
     Action, CompactionPolicy, Footprint, Garbage, GcPolicy, LastCompaction, Look, decide,
     first_pass,
 };
+
+use crate::clock;
 pub use replay::{ReplayBound, memtable_flush_due};
 pub use runtime::runtime;
 
@@ -370,10 +372,10 @@ impl Registration {
     /// request to the store may still be under way; closing the database is safe all the same.
     pub async fn stop(mut self) -> Result<(), StopTimedOut> {
         self.stop.cancel();
-        let deadline = tokio::time::Instant::now() + self.patience;
+        let deadline = clock::now() + self.patience;
         let mut late = false;
         for task in &mut self.tasks {
-            match tokio::time::timeout_at(deadline, &mut *task).await {
+            match clock::timeout_at(deadline, &mut *task).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::error!(shard = self.shard, %error, "maintenance of a shard panicked")
@@ -437,7 +439,7 @@ impl Tending {
     ) -> bool {
         let woken = async {
             match wake {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
+                Some(at) => clock::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
@@ -450,7 +452,7 @@ impl Tending {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => false,
-            () = tokio::time::sleep(spacing) => true,
+            () = clock::sleep(spacing) => true,
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::cache::NodeCache;
 use super::maintenance::{Maintenance, Registration, ShardDbInfo};
 use super::recorder::ShardRecorder;
-use super::{ShardDb, merge};
+use super::{ShardDb, merge, time};
 use crate::clock;
 use crate::gate::deadline::Deadline;
 use crate::gate::flusher::{self, Flusher, causes, ended_by};
@@ -237,6 +237,9 @@ impl Databases {
         if let Some(operator) = &operator {
             builder = builder.with_merge_operator(operator.clone());
         }
+        if let Some(clock) = time::driven() {
+            builder = builder.with_system_clock(clock);
+        }
         if let Some(epoch) = terms.expected_epoch {
             builder = builder.with_expected_epoch(epoch);
         }
@@ -245,12 +248,12 @@ impl Databases {
         let built = tokio::select! {
             biased;
             built = &mut building => Ok(built),
-            () = tokio::time::sleep(self.open_timeout) => Err(OpenError::TimedOut {
+            () = clock::sleep(self.open_timeout) => Err(OpenError::TimedOut {
                 shard,
                 limit: self.open_timeout,
                 store: kill.last_failure().map(|failure| failure.to_string()),
             }),
-            () = async { self.stop.cancelled().await; tokio::time::sleep(STOP_OPENING).await } => {
+            () = async { self.stop.cancelled().await; clock::sleep(STOP_OPENING).await } => {
                 Err(OpenError::Stopped { shard })
             }
         };
@@ -274,11 +277,11 @@ impl Databases {
             Err(given_up) => {
                 kill.kill("the database did not open in time");
                 // It ends by that, and was perhaps just open.
-                match tokio::time::timeout(ABANDON, &mut building).await {
+                match clock::timeout(ABANDON, &mut building).await {
                     Ok(Ok(Ok(raw))) => {
                         let unflushed = CloseOptions { flush_type: None };
                         let closing = raw.close_with_options(unflushed);
-                        _ = tokio::time::timeout(ABANDON, closing).await;
+                        _ = clock::timeout(ABANDON, closing).await;
                     }
                     Ok(_) => {}
                     Err(_) => building.abort(),
@@ -373,7 +376,7 @@ impl Databases {
         writer_epoch: u64,
     ) -> Result<Option<u64>, String> {
         let newest = stored_epoch(self.store.clone(), path.clone());
-        let newest = tokio::time::timeout(ABANDON * 2, newest)
+        let newest = clock::timeout(ABANDON * 2, newest)
             .await
             .map_err(|_| "the store did not answer in time".to_owned())??;
         Ok((newest > writer_epoch).then_some(newest))
@@ -386,7 +389,7 @@ impl Databases {
 /// # Errors
 /// When the store fails, or what lies there is no database.
 pub async fn stored_epoch(store: Arc<dyn ObjectStore>, path: Path) -> Result<u64, String> {
-    let admin = slatedb::admin::AdminBuilder::new(path, store).build();
+    let admin = time::admin(path, store).build();
     let manifest = admin.read_manifest(None).await;
     let manifest = manifest.map_err(|error| causes(&error))?;
     Ok(manifest.map_or(0, |manifest| manifest.writer_epoch()))
@@ -404,7 +407,7 @@ impl Opening {
             biased;
             ended = ended => ended,
             // The gate ends with the database, which tells why a little later; or because its flusher is gone.
-            () = async { self.gate.over().await; tokio::time::sleep(ABANDON).await } => {
+            () = async { self.gate.over().await; clock::sleep(ABANDON).await } => {
                 let why = self.gate.ended().map_or_else(String::new, |ended| ended.to_string());
                 return (DownReason::Crashed, why);
             }
@@ -438,7 +441,7 @@ impl Opening {
             };
             raw.flush_with_options(options).await
         });
-        if let Ok(Ok(Err(error))) = tokio::time::timeout(PREPARE, flushing).await {
+        if let Ok(Ok(Err(error))) = clock::timeout(PREPARE, flushing).await {
             tracing::debug!(shard = self.shard, %error, "memtable flush failed");
         }
     }
@@ -471,7 +474,7 @@ impl Opening {
             durable.and(closed)
         };
         let mut task = storage.spawn(closing);
-        let outcome = match tokio::time::timeout(limit, &mut task).await {
+        let outcome = match clock::timeout(limit, &mut task).await {
             Ok(Ok(Ok(()))) => return Ok(()),
             Ok(Ok(Err(error))) => Err(CloseError::Failed {
                 shard,
@@ -486,7 +489,7 @@ impl Opening {
         kill.kill("the shard was closed");
         gate.end(Ended::Stopped);
         task.abort();
-        _ = tokio::time::timeout(
+        _ = clock::timeout(
             ABANDON,
             raw.close_with_options(CloseOptions { flush_type: None }),
         )
@@ -515,7 +518,7 @@ impl Opening {
                 .await;
             watching.abort();
         });
-        if tokio::time::timeout(ABANDON * 3, &mut task).await.is_err() {
+        if clock::timeout(ABANDON * 3, &mut task).await.is_err() {
             task.abort();
             tracing::warn!(
                 shard,

@@ -64,7 +64,7 @@ impl Reads {
     /// Ends the transaction at its age, whether anybody uses it by then or not: a guest that does something else for long must not
     /// have the database keep every later write set.
     async fn age(slot: Weak<std::sync::Mutex<Slot>>, limit: Duration) {
-        tokio::time::sleep(limit).await;
+        clock::sleep(limit).await;
         if let Some(slot) = slot.upgrade() {
             Self(slot).take(Slot::TooOld(limit));
         }

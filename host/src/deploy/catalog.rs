@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::limits::limits;
 use super::{Error, Loaded, Loader, Objects, Source, placeholder};
+use crate::clock;
 use crate::config::Config;
 use crate::guest::compound::{Compound, Part};
 use crate::guest::{Failure, Limits};
@@ -187,13 +188,13 @@ impl Maker {
                 Err(NotMade::Failed(why)) => {
                     tracing::warn!(revision = number, why, ?pause, "revision not ready yet");
                     tell(State::Busy(Some(why.into())));
-                    tokio::time::sleep(pause).await;
+                    clock::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(NotMade::Refused(why)) => {
                     tracing::error!(revision = number, why, "this node cannot run a revision");
                     tell(State::Refused(why.into()));
-                    tokio::time::sleep(REFUSED_FOR).await;
+                    clock::sleep(REFUSED_FOR).await;
                     pause = FIRST_PAUSE;
                 }
             }
@@ -243,7 +244,7 @@ impl Maker {
         let (options, limits) = self.terms(module).map_err(NotMade::Refused)?;
         let bytes = self.objects.module(&module.digest, module.size).await?;
         let loading = self.loader.load(bytes, &module.name, number, limits);
-        let loaded = tokio::time::timeout(LOAD_TIME, loading).await;
+        let loaded = clock::timeout(LOAD_TIME, loading).await;
         let loaded = loaded
             .map_err(|_| NotMade::Failed(format!("it was not made ready within {LOAD_TIME:?}")))?;
         let loaded = loaded.map_err(NotMade::Refused)?;

@@ -136,7 +136,7 @@ impl Run {
                 self.due = clock::now();
                 if self.stalled {
                     // The last flush brought nothing new: whoever waits, waits for a write that is not applied yet.
-                    tokio::time::sleep(self.options.flush_after).await;
+                    clock::sleep(self.options.flush_after).await;
                 } else {
                     self.gather().await;
                 }
@@ -144,7 +144,7 @@ impl Run {
             }
             if self.gate.armed.load(Ordering::Acquire) {
                 // Nobody waits yet: let writes gather, until someone does.
-                if tokio::time::timeout(self.options.flush_after, self.gate.kick.notified())
+                if clock::timeout(self.options.flush_after, self.gate.kick.notified())
                     .await
                     .is_err()
                 {
@@ -160,7 +160,7 @@ impl Run {
                 .flush_interval
                 .saturating_sub(clock::now().saturating_duration_since(last));
             if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
+                clock::sleep(wait).await;
             }
         }
     }
@@ -174,7 +174,7 @@ impl Run {
         let until = clock::now() + time;
         self.gate.lock().gathering = Some(enough);
         while self.gate.waiting() < enough && clock::now() < until && !self.gate.is_over() {
-            _ = tokio::time::timeout_at(until.into(), self.gate.kick.notified()).await;
+            _ = clock::timeout_at(until, self.gate.kick.notified()).await;
         }
         self.gate.lock().gathering = None;
     }
@@ -212,7 +212,7 @@ impl Run {
                     tokio::select! {
                         biased;
                         ended = &mut flushing => Some(ended),
-                        _ = tokio::time::timeout(SET_OUT_MAX, set_out) => None,
+                        _ = clock::timeout(SET_OUT_MAX, set_out) => None,
                     }
                 };
                 let ended = match ended {

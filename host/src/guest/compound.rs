@@ -272,7 +272,10 @@ impl Instance for Together {
 
 impl Together {
     /// Starts those that are to and are not started yet, in their order.
-    async fn start_those(&mut self, which: impl Fn(&Exports) -> bool + Send) -> Result<(), Failure> {
+    async fn start_those(
+        &mut self,
+        which: impl Fn(&Exports) -> bool + Send,
+    ) -> Result<(), Failure> {
         for (running, part) in self.running.iter_mut().zip(&*self.parts) {
             if !running.started && which(&part.module.describe().exports) {
                 let started = running.instance.start().await;

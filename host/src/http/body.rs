@@ -10,6 +10,7 @@ use hyper::body::{Body, Incoming};
 
 use super::Problem;
 use crate::call::CallErrorKind;
+use crate::clock;
 use crate::config::units::{Size, Span};
 
 /// The bytes of all bodies whose requests are in progress.
@@ -100,7 +101,7 @@ pub(super) async fn read(
         let mut share = bodies.share();
         let announced = usize::try_from(announced).unwrap_or(0);
         let collecting = collect(&mut body, (most, setting), &mut share, announced);
-        match tokio::time::timeout(within, collecting).await {
+        match clock::timeout(within, collecting).await {
             Ok(Ok(all)) => return Ok((all, share)),
             Ok(Err(problem)) => problem,
             Err(_) => {
@@ -131,7 +132,7 @@ async fn drain(mut body: Incoming) {
             left = less;
         }
     };
-    _ = tokio::time::timeout(DRAIN_TIME, rest).await;
+    _ = clock::timeout(DRAIN_TIME, rest).await;
 }
 
 async fn collect(

@@ -201,7 +201,7 @@ pub(super) async fn restart(shared: &Shared, shard: &str, query: &str) -> Answer
     let timeout =
         query::timeout(query, shared.options.max_timeout)?.unwrap_or(shared.options.timeout);
     // A restart that began is not taken back when nobody waits for it any more.
-    let restarted = tokio::time::timeout(timeout, shared.cluster.restart_shard(shard)).await;
+    let restarted = clock::timeout(timeout, shared.cluster.restart_shard(shard)).await;
     restarted.unwrap_or_else(|_| {
         let detail = format!(
             "the shard did not restart within {}; GET /v1/shards/{shard} says how it is",
@@ -223,8 +223,7 @@ pub(super) async fn durable(shared: &Shared, shard: &str, query: &str) -> Answer
     let shard = query::shard(shard)?;
     let (seq, timeout) = query::durable(query, shared.options.max_timeout)?;
     let timeout = timeout.unwrap_or(shared.options.timeout);
-    let waited =
-        tokio::time::timeout(timeout, shared.cluster.notify_when_durable(shard, seq)).await;
+    let waited = clock::timeout(timeout, shared.cluster.notify_when_durable(shard, seq)).await;
     match waited {
         Ok(waited) => waited?,
         Err(_) => {

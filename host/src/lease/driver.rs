@@ -164,7 +164,7 @@ impl Loop {
                     if let Some(notifier) = self.leases.notifier() {
                         tokio::spawn(async move {
                             let told = notifier.notify(&peer, &address, shard);
-                            if tokio::time::timeout(NOTIFY, told).await.is_err() {
+                            if clock::timeout(NOTIFY, told).await.is_err() {
                                 tracing::debug!(%peer, shard, "a peer did not hear of a shard in time");
                             }
                         });
@@ -205,7 +205,7 @@ impl Loop {
         let sent = clock::boot_now();
         let run = async move {
             let ran = AssertUnwindSafe(store.run(op, limit)).catch_unwind();
-            let result = match tokio::time::timeout(limit + GRACE, ran).await {
+            let result = match clock::timeout(limit + GRACE, ran).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => given_up.unknown("the lease store panicked".into()),
                 Err(_) => given_up.unknown(format!("no answer within {limit:?}")),

@@ -13,6 +13,7 @@ use quarry_core::lease::record::{NodeName, SessionId};
 use quarry_core::route::RouteTable;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::clock;
 use crate::record::Secret;
 
 /// What may wait for the loop. It works that off in microseconds.
@@ -200,7 +201,7 @@ impl Leases {
             mpsc::error::TrySendError::Full(_) => AskError::Busy,
             mpsc::error::TrySendError::Closed(_) => AskError::Left,
         })?;
-        match tokio::time::timeout(ANSWER, answered).await {
+        match clock::timeout(ANSWER, answered).await {
             Ok(answer) => answer.map_err(|_| AskError::Left),
             Err(_) => Err(AskError::TimedOut),
         }

@@ -1,5 +1,6 @@
 //! Leases in an object store: drives the machines of the core, which know the layouts.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,7 +52,7 @@ impl LeaseStore for StoredLeases {
     }
 
     async fn run(&self, op: LeaseOp, limit: Duration) -> OpResult {
-        let end = tokio::time::Instant::now() + limit;
+        let mut end = pin!(clock::sleep(limit));
         let id = OpId(self.next.fetch_add(1, Ordering::Relaxed));
         let wall_ms = u64::try_from(clock::wall_ms()).unwrap_or_default();
         let name = op.name();
@@ -70,13 +71,18 @@ impl LeaseStore for StoredLeases {
                 // The machine asks a few things at a time, however many there are to ask.
                 Step::Ask(asks) => asked.extend(asks.into_iter().map(|ask| self.answer(ask))),
             }
-            match tokio::time::timeout_at(end, asked.next()).await {
+            let answered = tokio::select! {
+                biased;
+                answered = asked.next() => Ok(answered),
+                () = &mut end => Err(clock::Elapsed),
+            };
+            match answered {
                 Ok(Some((ask, reply))) => step = self.machine().reply(id, ask, reply),
                 Ok(None) => {
                     tracing::error!(op = name, "a lease operation waits for nothing");
                     return open.abandon();
                 }
-                Err(_) => {
+                Err(clock::Elapsed) => {
                     tracing::debug!(op = name, ?limit, "a lease operation ran out of time");
                     return open.abandon();
                 }

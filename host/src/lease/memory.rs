@@ -238,13 +238,13 @@ impl LeaseStore for MemoryLeases {
                     op.unknown("failed on demand, after the effect".into())
                 }
                 Some(Fault::Delay(time)) => {
-                    tokio::time::sleep(time).await;
+                    clock::sleep(time).await;
                     self.carry_out(&op).await
                 }
                 Some(Fault::Hang) => std::future::pending().await,
             }
         };
-        match tokio::time::timeout(limit, run).await {
+        match clock::timeout(limit, run).await {
             Ok(result) => result,
             Err(_) => op.unknown(format!("no answer within {limit:?}")),
         }

@@ -51,7 +51,7 @@ impl Migration {
         self.steps += 1;
         // A component is bounded by its limits. Native logic may hang, and must not take the shard along.
         let limit = self.step_time + STEP_GRACE;
-        let stepped = tokio::time::timeout(limit, self.instance.migrate(self.from)).await;
+        let stepped = clock::timeout(limit, self.instance.migrate(self.from)).await;
         let ended = clock::now();
         let elapsed = ended.saturating_duration_since(begun);
         let done = stepped
@@ -135,7 +135,7 @@ impl Due {
     /// Waits until a step goes before calls, for ever where none does. Safe to drop.
     pub(super) async fn before_calls(self) {
         match self {
-            Self::At(at) if clock::now() < at => tokio::time::sleep_until(at.into()).await,
+            Self::At(at) if clock::now() < at => clock::sleep_until(at).await,
             // Others of the thread get their turn, however short the steps are.
             Self::At(_) => tokio::task::consume_budget().await,
             Self::Never | Self::Idle => std::future::pending().await,

@@ -115,7 +115,7 @@ impl QueryPool {
     pub(crate) async fn stop(&self, limit: Duration) {
         let all = u32::try_from(self.context.db.limits().query_instances).unwrap_or(u32::MAX);
         // Behind everyone who waits already.
-        let ended = tokio::time::timeout(limit, self.running.acquire_many(all)).await;
+        let ended = clock::timeout(limit, self.running.acquire_many(all)).await;
         self.running.close();
         drop(ended);
     }
@@ -139,8 +139,8 @@ impl QueryPool {
     }
 
     async fn run(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
-        let deadline = tokio::time::Instant::from_std(request.deadline);
-        let running = tokio::time::timeout_at(deadline, self.running.acquire()).await;
+        let deadline = request.deadline;
+        let running = clock::timeout_at(deadline, self.running.acquire()).await;
         let running = running.map_err(|_| late())?.map_err(|_| self.ended())?;
         if let Some(error) = expired(&request) {
             return Err(error);
@@ -209,7 +209,7 @@ impl QueryPool {
         };
         // An error shows as much as a reply.
         if read == Read::Applied && !db.gate().is_open(seq) {
-            let durable = tokio::time::timeout_at(deadline, db.gate().durable(seq)).await;
+            let durable = clock::timeout_at(deadline, db.gate().durable(seq)).await;
             // A query changes nothing, so it is always safe to make it again.
             durable.map_err(|_| late())?.map_err(|_| self.ended())?;
         }

@@ -144,7 +144,7 @@ impl Running {
         // An error means that the task has ended; whoever waits for its end learns why. A component is bounded by its limits; native
         // logic may hang in its start, and must not keep the node from starting.
         let limit = limits.start_time * 2 + limits.migrate_step_time + START_GRACE;
-        _ = tokio::time::timeout(limit, first).await;
+        _ = clock::timeout(limit, first).await;
         Self {
             shard: start.shard,
             handle,
@@ -198,13 +198,13 @@ impl Running {
             })
             .await;
         let Some(mut task) = self.task else { return };
-        match tokio::time::timeout(limit, &mut task).await {
+        match clock::timeout(limit, &mut task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(shard = self.shard, %error, "shard task failed"),
             Err(_) => {
                 task.abort();
                 // The guest is gone before its database is closed.
-                _ = tokio::time::timeout(START_GRACE, &mut task).await;
+                _ = clock::timeout(START_GRACE, &mut task).await;
                 tracing::warn!(
                     shard = self.shard,
                     ?limit,

@@ -449,7 +449,7 @@ async fn hand_over(
         Failure::Trap(Trap::new(TrapKind::WallTime, words))
     };
     let within = within + START_GRACE;
-    let suspended = tokio::time::timeout(within, old.suspend()).await;
+    let suspended = clock::timeout(within, old.suspend()).await;
     let state: Bytes = match suspended.unwrap_or_else(|_| Err(late("suspend"))) {
         Ok(state) => state,
         Err(Failure::Trap(trap)) => return Err(NotHandedOver::Lost(trap)),
@@ -465,7 +465,7 @@ async fn hand_over(
         let why = not_swapped(SwapStep::Suspend, failure);
         return Err(NotHandedOver::Kept(why));
     }
-    let resumed = tokio::time::timeout(within, new.resume(from, &state)).await;
+    let resumed = clock::timeout(within, new.resume(from, &state)).await;
     let resumed = resumed.unwrap_or_else(|_| Err(late("resume")));
     resumed.map_err(|failure| NotHandedOver::Kept(not_swapped(SwapStep::Resume, failure)))
 }
@@ -496,7 +496,7 @@ async fn in_time<T>(
     step: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let limit = limits.start_time + START_GRACE;
-    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| {
+    clock::timeout(limit, step).await.unwrap_or_else(|_| {
         let words = format!("it lasted longer than limits.start_time and {START_GRACE:?}");
         Err(Failure::Trap(Trap::new(TrapKind::WallTime, words)))
     })

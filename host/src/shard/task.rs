@@ -151,7 +151,7 @@ impl Shard {
         };
         let restart_at = async {
             match restart {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
+                Some(at) => clock::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };

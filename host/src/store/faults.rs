@@ -21,6 +21,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 
+use crate::clock;
+
 /// An operation that a fault can be tied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -205,7 +207,7 @@ impl Faults {
         let writes = matches!(op, Op::Put | Op::Delete | Op::Copy);
         for fault in &faults {
             match fault {
-                Fault::Latency(time) => tokio::time::sleep(*time).await,
+                Fault::Latency(time) => clock::sleep(*time).await,
                 Fault::Hang => {
                     self.hang().await;
                     return Err(broken(path, "the connection was closed after a hang"));

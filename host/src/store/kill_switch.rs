@@ -128,7 +128,6 @@ impl KillSwitch {
     }
 
     /// Ends when the next put begins, counted from this call on.
-    #[must_use]
     pub fn put_begins(&self) -> Notified<'_> {
         self.state.put_begins.notified()
     }

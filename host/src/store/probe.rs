@@ -17,6 +17,7 @@ use object_store::{
 use serde::Serialize;
 
 use super::{Error, Store, StoreKind};
+use crate::clock;
 
 /// How many creates race for one key.
 const RACERS: usize = 8;
@@ -104,7 +105,7 @@ pub async fn probe(store: &Store, path: &str, deadline: Duration) -> ProbeReport
         current: "create",
         since: crate::clock::now(),
     };
-    if tokio::time::timeout(deadline, run.all()).await.is_err() {
+    if clock::timeout(deadline, run.all()).await.is_err() {
         let detail = format!("no answer within the {deadline:?} that all checks together may take");
         run.record(Outcome::Failed, detail);
     }
@@ -388,7 +389,7 @@ impl Run<'_> {
         let deleted = self
             .objects()
             .delete_stream(futures::stream::iter(keys).boxed());
-        let _ = tokio::time::timeout(CLEAN_UP, deleted.for_each(|_| std::future::ready(()))).await;
+        let _ = clock::timeout(CLEAN_UP, deleted.for_each(|_| std::future::ready(()))).await;
     }
 }
 

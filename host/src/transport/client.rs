@@ -15,6 +15,7 @@ use super::server::{ASK, CALL};
 use super::wire::{self, HEAD_MAX_BYTES, Pieces};
 use super::{Answer, Ask, Destination, Failure, Forward, Identity, Limits, Told, Transport};
 use crate::call::{CallError, CallErrorKind};
+use crate::clock;
 
 /// Bytes of an answer to a question, at most: a report of 65,536 shards fits.
 const TOLD_MAX_BYTES: usize = 64 << 20;
@@ -147,14 +148,12 @@ impl Transport for Http2 {
                 ))
             })
         };
-        tokio::time::timeout(within, asking)
-            .await
-            .unwrap_or_else(|_| {
-                Err(Failure::Sent(format!(
-                    "node `{}` did not answer within {within:?}",
-                    to.node
-                )))
-            })
+        clock::timeout(within, asking).await.unwrap_or_else(|_| {
+            Err(Failure::Sent(format!(
+                "node `{}` did not answer within {within:?}",
+                to.node
+            )))
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use super::auth::{self, Challenge, End, Hello, MESSAGE_MAX_BYTES, PROTOCOL, Part
 use super::server::{HELLO, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT, PROVE};
 use super::wire::Pieces;
 use super::{CONNECT_TIMEOUT, Destination, Identity};
+use crate::clock;
 
 /// Lines that are kept, at most. The oldest sessions go first.
 const LINES_MAX: usize = 2048;
@@ -116,7 +117,7 @@ impl Lines {
             let (identity, to) = (self.identity.clone(), line.to.clone());
             // On the runtime that carries the connection, and to its end even when this caller goes away.
             let connecting_to = self.on.spawn(async move {
-                tokio::time::timeout(CONNECT_TIMEOUT, connect(&identity, &to))
+                clock::timeout(CONNECT_TIMEOUT, connect(&identity, &to))
                     .await
                     .unwrap_or_else(|_| Err(format!("no connection within {CONNECT_TIMEOUT:?}")))
             });
@@ -139,7 +140,7 @@ impl Lines {
             }
         };
         // Also the wait for another caller's attempt is bounded: by that one's own bound, and some.
-        tokio::time::timeout(CONNECT_TIMEOUT * 2, connect)
+        clock::timeout(CONNECT_TIMEOUT * 2, connect)
             .await
             .unwrap_or_else(|_| Err(line.unreachable("others wait for a connection too")))
     }

@@ -5,7 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::clock;
 
 use super::{Answer, Ask, Destination, Failure, Forward, Identity, Service, Told, Transport};
 
@@ -28,6 +32,7 @@ struct Inner {
 struct Joined {
     identity: Arc<Identity>,
     service: Weak<dyn Service>,
+    on: Handle,
 }
 
 /// One node's end of a [`Network`].
@@ -49,11 +54,17 @@ impl Network {
         format!("{node}.memory:1")
     }
 
-    /// Puts a node on the network, in place of one of the same name.
-    pub fn join(&self, identity: Arc<Identity>, service: Weak<dyn Service>) -> Arc<dyn Transport> {
+    /// Puts a node on the network, in place of one of the same name. What others ask of it runs there.
+    pub fn join(
+        &self,
+        identity: Arc<Identity>,
+        service: Weak<dyn Service>,
+        on: Handle,
+    ) -> Arc<dyn Transport> {
         let joined = Joined {
             identity: identity.clone(),
             service,
+            on,
         };
         self.nodes().insert(identity.node.clone(), joined);
         Arc::new(End {
@@ -107,7 +118,7 @@ impl Network {
 
 impl End {
     /// The peer, if it is there and is who it should be.
-    fn reach(&self, to: &Destination) -> Result<Arc<dyn Service>, Failure> {
+    fn reach(&self, to: &Destination) -> Result<(Arc<dyn Service>, Handle), Failure> {
         let unreachable = |why: &str| {
             Failure::NeverSent(format!(
                 "node `{}` cannot be reached at {}: {why}",
@@ -126,10 +137,9 @@ impl End {
         if (joined.identity.session)() != to.session {
             return Err(unreachable("it is in another session by now"));
         }
-        joined
-            .service
-            .upgrade()
-            .ok_or_else(|| unreachable("it has ended"))
+        let service = joined.service.upgrade();
+        let service = service.ok_or_else(|| unreachable("it has ended"))?;
+        Ok((service, joined.on.clone()))
     }
 
     async fn answering(&self, node: &str) {
@@ -142,24 +152,33 @@ impl End {
 #[async_trait]
 impl Transport for End {
     async fn call(&self, to: &Destination, forward: Forward) -> Result<Answer, Failure> {
-        let service = self.reach(to)?;
+        let (service, on) = self.reach(to)?;
         let requests = &self.network.inner.requests;
         requests.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
         self.answering(&to.node).await;
-        service.run(forward).await.map_err(Failure::NotOwner)
+        // Ends with whoever asked, as a request of a connection does.
+        let running = AbortOnDropHandle::new(on.spawn(async move { service.run(forward).await }));
+        let ended = running.await.map_err(|_| ended(to))?;
+        ended.map_err(Failure::NotOwner)
     }
 
     async fn ask(&self, to: &Destination, ask: Ask, within: Duration) -> Result<Told, Failure> {
-        let service = self.reach(to)?;
+        let (service, on) = self.reach(to)?;
         let asking = async {
             self.answering(&to.node).await;
-            service.answer(ask).await
+            let answering = on.spawn(async move { service.answer(ask).await });
+            AbortOnDropHandle::new(answering).await
         };
-        tokio::time::timeout(within, asking).await.map_err(|_| {
+        let told = clock::timeout(within, asking).await.map_err(|_| {
             Failure::Sent(format!(
                 "node `{}` did not answer within {within:?}",
                 to.node
             ))
-        })
+        })?;
+        told.map_err(|_| ended(to))
     }
+}
+
+fn ended(to: &Destination) -> Failure {
+    Failure::Sent(format!("node `{}` ended before it answered", to.node))
 }

@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 use super::auth::{self, Challenge, End, Hello, MESSAGE_MAX_BYTES, PROTOCOL, Proof, Unfit};
 use super::wire::Pieces;
 use super::{Identity, Limits, Service};
+use crate::clock;
 use crate::listen;
 
 mod body;
@@ -153,10 +154,7 @@ impl Server {
     pub async fn stop(self, drain: Duration) {
         self.drain.cancel();
         self.tasks.close();
-        if tokio::time::timeout(drain, self.tasks.wait())
-            .await
-            .is_err()
-        {
+        if clock::timeout(drain, self.tasks.wait()).await.is_err() {
             self.cut.cancel();
             self.tasks.wait().await;
         }
@@ -223,7 +221,7 @@ impl Listening {
                     tokio::select! {
                         biased;
                         () = self.drain.cancelled() => return,
-                        () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+                        () = clock::sleep(ACCEPT_PAUSE) => {}
                     }
                 }
             }
@@ -286,7 +284,7 @@ async fn serve(
         async move { Ok::<_, Infallible>(own.answer(request).await) }
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut end = pin!(tokio::time::sleep(PROOF_TIME));
+    let mut end = pin!(clock::sleep(PROOF_TIME));
     let (mut draining, mut refused, mut proved) = (false, false, false);
     loop {
         tokio::select! {
@@ -304,7 +302,7 @@ async fn serve(
             () = connection.refused.notified(), if !refused => {
                 refused = true;
                 serving.as_mut().graceful_shutdown();
-                end.as_mut().reset(tokio::time::Instant::now() + REFUSED_TIME);
+                end.as_mut().reset(clock::now() + REFUSED_TIME);
             }
             () = end.as_mut(), if !proved => {
                 if refused || !connection.is_proved.load(Ordering::Acquire) {

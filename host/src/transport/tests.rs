@@ -607,8 +607,8 @@ async fn within_one_process_it_is_the_same() {
     let (a, b) = (identity("a", "s"), identity_of("b", "s", now));
     let service = Arc::new(Echo::default());
     let weak: Weak<dyn Service> = Arc::downgrade(&(service.clone() as Arc<dyn Service>));
-    let from_a = network.join(a, weak.clone());
-    _ = network.join(b.clone(), weak);
+    let from_a = network.join(a, weak.clone(), Handle::current());
+    _ = network.join(b.clone(), weak, Handle::current());
     let to = Destination {
         node: "b".into(),
         session: b.party().session,

@@ -1,35 +1,34 @@
 //! Whole nodes in this process over one store in memory: they are broken in every way in turn, in a seeded order, while clients use
 //! registers and banks through all of them. What was acknowledged must be linearizable.
+//!
+//! On driven time they have leases as long as in a deployment, and clocks that jump and threads that stop, and live for hours. On the
+//! machine's time they race: clients do not pause, and nothing waits for anything to come to rest.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+mod world;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quarry::Cluster;
-use quarry::call::{CallOptions, Target};
-use quarry::store::faults::{Fault, FaultStore, Faults, Op, Rule};
-use quarry::transport::memory::Network;
+use quarry::clock;
+use quarry::clock::driven::{NodeClock, Time};
+use quarry::store::faults::{Fault, Op, Rule};
 use quarry_core::control::Command;
-use rand::rngs::StdRng;
+use rand::RngExt;
 use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
-use tokio::task::JoinHandle;
+use tokio::runtime::{Handle, Runtime};
 
-use super::ledger::{
-    self, ACCOUNTS, BALANCE, Bank, BankOp, Order, Register, RegisterOp, Sent, done,
-};
-use super::linear::{Done, History, Model, check};
 use super::{alone, seed};
-use crate::support::process::{DEADLINE, until};
-use crate::support::ring::{Member, Ring, settled};
+use crate::support::driven::DrivenStore;
+use crate::support::ring::Member;
+use world::{Home, Pace, SHARDS, World};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-const SHARDS: u32 = 6;
-const CLIENTS: u64 = 4;
-const REGISTERS: usize = 8;
-const BANKS: usize = 4;
-const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Seeds of one run on driven time, from the seed of the run on.
+const LIVES: u64 = 2;
+/// Time moves in steps of this.
+const GRAIN: Duration = Duration::from_millis(100);
+const DAY: Duration = Duration::from_secs(86_400);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// What is done to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +55,12 @@ enum Deed {
     Drain,
     /// Somebody deletes and overwrites what lies in the folder of leases.
     Vandal,
+    /// All threads of a node stop until the others have its shards, and go on where they were.
+    Pause,
+    /// A machine sleeps for a day, in which its threads see nothing pass.
+    Sleep,
+    /// Somebody sets a machine's wall clock a day forward or back.
+    WallClock,
 }
 
 const DEEDS: [Deed; 11] = [
@@ -72,155 +77,135 @@ const DEEDS: [Deed; 11] = [
     Deed::Vandal,
 ];
 
+/// Those that need a clock for each node.
+const CLOCK_DEEDS: [Deed; 3] = [Deed::Pause, Deed::Sleep, Deed::WallClock];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_is_linearizable_whatever_breaks() {
     let _alone = alone().await;
     let seed = seed();
-    let mut world = World::start(seed).await;
-    let clients: Vec<_> = (0..CLIENTS).map(|client| world.client(client)).collect();
+    let pace = Pace {
+        ttl: Duration::from_secs(1),
+        limit: crate::support::process::DEADLINE,
+        think: Duration::ZERO,
+    };
+    let home = |name| Home {
+        name,
+        on: Handle::current(),
+        clock: None,
+    };
+    let homes = NAMES.map(home).to_vec();
+    let mut world = World::start(homes, pace, seed, Clone::clone).await;
     let mut deeds = DEEDS;
     deeds.shuffle(&mut world.random);
     for deed in deeds {
-        let began = Instant::now();
         world.progress(50).await;
-        world.carry_out(deed).await;
-        world.heal();
-        settled(&world.members.iter().collect::<Vec<_>>()).await;
-        eprintln!("{deed:?} and back took {:.1?}", began.elapsed());
+        world.suffer(deed).await;
     }
     world.progress(200).await;
-    world.shared.over.store(true, Ordering::SeqCst);
-    let mut seen = Seen::default();
-    for client in clients {
-        let ended = tokio::time::timeout(DEADLINE, client).await;
-        seen.merge(ended.expect("the client ends").expect("a client"));
-    }
-    world.read_all(&mut seen).await;
-    seen.check(seed);
-    for member in &world.members {
-        member.cluster.stop().await;
+    world.finish().await;
+}
+
+#[test]
+fn hours_of_everything_that_breaks_leave_what_was_acknowledged_linearizable() {
+    let _alone = futures::executor::block_on(alone());
+    let first = seed();
+    for seed in first..first.saturating_add(LIVES) {
+        eprintln!("QUARRY_TEST_SEED={seed} begins with this life");
+        let machine = Instant::now();
+        let time = Time::new(GRAIN);
+        let (_runtimes, homes) = homes(&time);
+        let here = time.clock().runtime().expect("threads");
+        let life = life(time.clone(), homes, seed);
+        time.run(&here, life);
+        eprintln!("{:?} in {:.1?}", time.elapsed(), machine.elapsed());
+        assert!(time.elapsed() > MINUTE * 45, "a short life");
     }
 }
 
-/// What clients share with the test.
-struct Shared {
-    doors: Mutex<BTreeMap<String, Cluster>>,
-    order: Order,
-    over: AtomicBool,
+/// A home of its own for each node. The runtimes end with the test.
+fn homes(time: &Time) -> (Vec<Runtime>, Vec<Home>) {
+    NAMES
+        .map(|name| {
+            let clock = time.clock();
+            let runtime = clock.runtime().expect("threads");
+            let home = Home {
+                name,
+                on: runtime.handle().clone(),
+                clock: Some(clock),
+            };
+            (runtime, home)
+        })
+        .into_iter()
+        .unzip()
 }
 
-impl Shared {
-    fn doors(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Cluster>> {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+/// One life of a cluster, with the leases of a deployment.
+async fn life(time: Time, homes: Vec<Home>, seed: u64) {
+    let pace = Pace {
+        ttl: Duration::from_secs(15),
+        limit: MINUTE * 15,
+        think: Duration::from_secs(1),
+    };
+    let store = |store: &quarry::store::Store| {
+        store.wrap(|objects| Arc::new(DrivenStore::new(objects, time.clone(), seed)))
+    };
+    let mut world = World::start(homes, pace, seed, store).await;
+    let mut deeds = [&DEEDS[..], &CLOCK_DEEDS].concat();
+    deeds.shuffle(&mut world.random);
+    for deed in deeds {
+        world.calm().await;
+        world.progress(20).await;
+        world.suffer(deed).await;
     }
-
-    /// Any node's.
-    fn door(&self, random: &mut StdRng) -> Cluster {
-        let doors = self.doors();
-        let at = random.random_range(0..doors.len());
-        doors.values().nth(at).expect("a door").clone()
-    }
-
-    /// Makes a call; none when it certainly did not run.
-    async fn call<O: Sent>(&self, via: &Cluster, key: &str, op: O) -> Option<Done<O, O::Answer>> {
-        let options = CallOptions {
-            timeout: Some(CALL_TIMEOUT),
-            ..CallOptions::default()
-        };
-        let began = self.order.tick();
-        let target = Target::key(key.to_owned());
-        let reply = via
-            .call(target, op.method(), op.payload().into(), options)
-            .await;
-        done(&self.order, began, op, reply)
-    }
-}
-
-struct World {
-    ring: Ring,
-    network: Network,
-    members: Vec<Member>,
-    shared: Arc<Shared>,
-    random: StdRng,
-    seed: u64,
+    world.progress(100).await;
+    world.finish().await;
 }
 
 impl World {
-    async fn start(seed: u64) -> Self {
-        let mut world = Self {
-            ring: Ring::new(SHARDS),
-            network: Network::new(),
-            members: Vec::new(),
-            shared: Arc::new(Shared {
-                doors: Mutex::default(),
-                order: Order::default(),
-                over: AtomicBool::new(false),
-            }),
-            random: StdRng::seed_from_u64(seed),
-            seed,
-        };
-        for name in NAMES {
-            let member = world.node(name).await;
-            world.members.push(member);
-        }
-        settled(&world.members.iter().collect::<Vec<_>>()).await;
-        world
+    /// Some of the time in which nothing happens. No lease changes hands, however slow the machine is that this runs on.
+    async fn calm(&mut self) {
+        self.think(MINUTE);
+        clock::sleep(self.pace.ttl * 3).await;
+        let before = self.generations().await;
+        let time = MINUTE * self.random.random_range(2..6);
+        clock::sleep(time).await;
+        assert_eq!(self.generations().await, before, "leases changed in calm");
+        self.think(self.pace.think);
     }
 
-    /// Starts a node and opens its door.
-    async fn node(&mut self, name: &str) -> Member {
-        let mut config = self.ring.config(name);
-        config.shard.close_timeout = Duration::from_secs(1);
-        let wrapped = FaultStore::new(self.ring.store.objects(), self.random.random());
-        let faults: Faults = wrapped.faults();
-        let cluster = Cluster::builder(Arc::new(config), ledger::module())
-            .store(self.ring.store.wrap(|_| Arc::new(wrapped)))
-            .network(self.network.clone())
-            .start()
-            .await
-            .unwrap_or_else(|error| panic!("{name} does not start: {error}; seed {}", self.seed));
-        self.shared.doors().insert(name.into(), cluster.clone());
-        Member {
-            name: name.into(),
-            cluster,
-            faults,
-        }
-    }
-
-    /// Waits until clients have called so often.
-    async fn progress(&self, calls: u64) {
-        let goal = self.shared.order.tick() + calls * 2;
-        until("clients go on", || {
-            (self.shared.order.tick() >= goal).then_some(())
-        })
-        .await;
-    }
-
-    async fn carry_out(&mut self, deed: Deed) {
+    /// Something is done to the cluster, and it recovers.
+    async fn suffer(&mut self, deed: Deed) {
         let victim = self.random.random_range(0..self.members.len());
-        let name = self.members[victim].name.clone();
-        eprintln!("{deed:?} of {name}");
-        let others: Vec<&Member> = self.members.iter().filter(|m| m.name != name).collect();
+        let began = clock::now();
+        eprintln!("{deed:?} of {}", NAMES[victim]);
+        self.carry_out(deed, victim).await;
+        self.heal();
+        self.settled(&self.members.iter().collect::<Vec<_>>()).await;
+        eprintln!("{deed:?} and back took {:.1?}", clock::now() - began);
+    }
+
+    async fn carry_out(&mut self, deed: Deed, victim: usize) {
+        let home = self.homes[victim].clone();
+        let others = self.others(victim);
         let member = &self.members[victim];
         match deed {
             Deed::Crash | Deed::Leave => {
                 if deed == Deed::Crash {
                     member.faults.add(Rule::new(Fault::FailBefore));
-                    self.isolate(&name);
+                    self.isolate(home.name);
                 }
-                self.shared.doors().remove(&name);
-                let stop = member.cluster.stop();
-                tokio::time::timeout(DEADLINE, stop).await.expect("a stop");
-                settled(&others).await;
+                self.stop(&home, member).await;
+                self.settled(&others).await;
                 self.network.heal();
-                self.members[victim] = self.node(&name).await;
+                self.members[victim] = self.node(&home).await;
             }
             Deed::Outage => {
                 for member in &self.members {
                     member.faults.add(Rule::new(Fault::FailBefore));
                 }
                 let closed = || self.members.iter().all(|m| m.serves().is_empty());
-                until("all gave up", || closed().then_some(())).await;
+                self.until("all gave up", || closed().then_some(())).await;
             }
             Deed::Flaky => {
                 for member in &self.members {
@@ -232,7 +217,7 @@ impl World {
                         member.faults.add(Rule::new(fault).probability(0.1));
                     }
                 }
-                until("some requests failed", || {
+                self.until("some requests failed", || {
                     let struck = self.members.iter().map(|m| m.faults.struck()).min();
                     (struck? >= 30).then_some(())
                 })
@@ -240,81 +225,131 @@ impl World {
             }
             Deed::CutOff => {
                 member.faults.add(Rule::new(Fault::FailBefore));
-                settled(&others).await;
+                self.settled(&others).await;
                 assert!(member.serves().is_empty(), "it stopped before");
             }
             Deed::LeasesHang => {
                 member.faults.add(Rule::new(Fault::Hang).path("_quarry/"));
-                settled(&others).await;
+                self.settled(&others).await;
                 assert!(member.serves().is_empty(), "it stopped before");
             }
             Deed::Apart => {
-                self.isolate(&name);
+                self.isolate(home.name);
                 let puts = member.faults.calls(Op::Put);
-                until("some rounds", || {
+                self.until("some rounds", || {
                     (member.faults.calls(Op::Put) > puts + 10).then_some(())
                 })
                 .await;
             }
             Deed::Mute => {
-                self.network.pause(&name);
+                self.network.pause(home.name);
                 let sent = self.network.requests();
-                until("some wait for it", || {
+                self.until("some wait for it", || {
                     (self.network.requests() > sent + 20).then_some(())
                 })
                 .await;
             }
-            Deed::Move => {
-                let (shard, to) = (member.serves()[0], others[0]);
-                let command = Command::Move {
-                    shard,
-                    to: to.name.parse().expect("a name"),
-                };
-                // Until it knows of the other.
-                let began = Instant::now();
-                while let Err(error) = member.cluster.leases().command(command.clone()).await {
-                    assert!(began.elapsed() < DEADLINE, "{error}");
-                }
-                until("it has moved", || {
-                    to.serves().contains(&shard).then_some(())
-                })
-                .await;
-            }
+            Deed::Move => self.move_one(member, others[0]).await,
             Deed::Drain => {
                 let leases = member.cluster.leases();
                 leases.command(Command::Drain).await.expect("drain");
-                settled(&others).await;
+                self.settled(&others).await;
                 leases.command(Command::Uncordon).await.expect("uncordon");
             }
             Deed::Vandal => {
-                self.ring.put("leases/000.json", Some("")).await;
-                let huge = "[".repeat(1_000_000);
-                self.ring.put("leases/001.json", Some(&huge)).await;
-                self.ring.put("leases/002.json", None).await;
-                self.ring
-                    .put("leases/003.json", Some("{\"version\":9}"))
-                    .await;
-                let node = format!("nodes/{name}.json");
-                let body = self.random.random_bool(0.5).then_some("garbage");
-                self.ring.put(&node, body).await;
-                self.whole_again().await;
+                let garbage = self.random.random_bool(0.5);
+                self.vandalize(home.name, garbage).await;
+            }
+            Deed::Pause => {
+                let paused = clock_of(&home).pause();
+                self.settled(&others).await;
+                // What it knows is old by now.
+                self.think(self.pace.think / 4);
+                self.progress(200).await;
+                drop(paused);
+                self.progress(50).await;
+            }
+            Deed::Sleep => self.sleep_a_day(&home, member).await,
+            Deed::WallClock => {
+                let back = self.random.random_bool(0.5);
+                self.set_wall_clock(&home, back).await;
             }
         }
     }
 
-    /// Waits until every lease is somebody's again.
-    async fn whole_again(&self) {
+    async fn move_one(&self, from: &Member, to: &Member) {
+        let shard = from.serves()[0];
+        let command = Command::Move {
+            shard,
+            to: to.name.parse().expect("a name"),
+        };
+        // Until it knows of the other.
+        let began = clock::now();
+        while let Err(error) = from.cluster.leases().command(command.clone()).await {
+            assert!(clock::now() - began < self.pace.limit, "{error}");
+            clock::sleep(Duration::from_millis(1)).await;
+        }
+        self.until("it has moved", || {
+            to.serves().contains(&shard).then_some(())
+        })
+        .await;
+    }
+
+    async fn vandalize(&self, name: &str, garbage: bool) {
+        let huge = "[".repeat(1_000_000);
+        for (lease, body) in [
+            ("leases/000.json", Some("")),
+            ("leases/001.json", Some(huge.as_str())),
+            ("leases/002.json", None),
+            ("leases/003.json", Some("{\"version\":9}")),
+        ] {
+            self.ring.put(lease, body).await;
+        }
+        let body = garbage.then_some("garbage");
+        self.ring.put(&format!("nodes/{name}.json"), body).await;
+        // Until every lease is somebody's again.
         let owned = async |shard| {
             let lease = self.ring.try_get(&format!("leases/{shard:03}.json")).await;
             lease.is_some_and(|lease| lease["state"] == "owned")
         };
-        let began = Instant::now();
+        let began = clock::now();
         for shard in 0..SHARDS {
             while !owned(shard).await {
-                assert!(began.elapsed() < DEADLINE, "lease {shard} is not repaired");
-                tokio::task::yield_now().await;
+                let took = clock::now() - began;
+                assert!(took < self.pace.limit, "lease {shard} is not repaired");
+                clock::sleep(Duration::from_millis(1)).await;
             }
         }
+    }
+
+    /// Whatever the machine had is over, as it learns by the one clock that counts sleep. It has the shards again at once: the others
+    /// saw none of the day, and nobody else may take them.
+    async fn sleep_a_day(&self, home: &Home, member: &Member) {
+        let (had, before) = (member.serves(), self.generations().await);
+        clock_of(home).slept(DAY);
+        let began = clock::now();
+        let gave_up = async || {
+            let after = self.generations().await;
+            had.iter()
+                .map(|shard| *shard as usize)
+                .all(|shard| after[shard] > before[shard])
+        };
+        while !gave_up().await {
+            let took = clock::now() - began;
+            assert!(took < self.pace.limit, "it still has what it had");
+            clock::sleep(self.pace.ttl / 5).await;
+        }
+    }
+
+    /// Nothing comes of it.
+    async fn set_wall_clock(&self, home: &Home, back: bool) {
+        let day = i64::try_from(DAY.as_millis()).expect("small");
+        clock::sleep(self.pace.ttl * 3).await;
+        let before = self.generations().await;
+        clock_of(home).set_wall(if back { -day } else { day });
+        self.progress(50).await;
+        clock::sleep(self.pace.ttl * 3).await;
+        assert_eq!(self.generations().await, before, "leases changed hands");
     }
 
     fn isolate(&self, name: &str) {
@@ -331,109 +366,8 @@ impl World {
             member.faults.clear();
         }
     }
-
-    /// Starts a client, which gives what it has seen when it is over.
-    fn client(&self, number: u64) -> JoinHandle<Seen> {
-        let shared = self.shared.clone();
-        let mut random = StdRng::seed_from_u64(self.seed.wrapping_add(number + 1));
-        tokio::spawn(async move {
-            let mut seen = Seen::default();
-            let mut count = 0_u64;
-            while !shared.over.load(Ordering::SeqCst) {
-                let door = shared.door(&mut random);
-                if random.random_bool(0.5) {
-                    let key = random.random_range(0..REGISTERS);
-                    count += 1;
-                    let op = if random.random_bool(0.5) {
-                        RegisterOp::Put(format!("{number}-{count}"))
-                    } else {
-                        RegisterOp::Get
-                    };
-                    let call = shared.call(&door, &register(key), op).await;
-                    seen.registers.entry(key).or_default().extend(call);
-                } else {
-                    let key = random.random_range(0..BANKS);
-                    let op = if random.random_bool(0.7) {
-                        // Amounts that tell apart which of several transfers of unknown outcome were made.
-                        BankOp::Transfer(
-                            random.random_range(0..ACCOUNTS),
-                            random.random_range(0..ACCOUNTS),
-                            random.random_range(1..BALANCE),
-                        )
-                    } else {
-                        BankOp::Balances
-                    };
-                    let call = shared.call(&door, &bank(key), op).await;
-                    seen.banks.entry(key).or_default().extend(call);
-                }
-            }
-            seen
-        })
-    }
-
-    /// Reads everything, through a node that has it and through one that has not.
-    async fn read_all(&self, seen: &mut Seen) {
-        for member in &self.members {
-            let via = &member.cluster;
-            for key in 0..REGISTERS {
-                let call = self.shared.call(via, &register(key), RegisterOp::Get).await;
-                seen.registers
-                    .entry(key)
-                    .or_default()
-                    .push(call.expect("it runs"));
-            }
-            for key in 0..BANKS {
-                let call = self.shared.call(via, &bank(key), BankOp::Balances).await;
-                let call = call.expect("it runs");
-                let sum: u64 = call.ended.iter().flat_map(|(_, all)| all).sum();
-                assert_eq!(sum, BALANCE * ACCOUNTS as u64, "seed {}", self.seed);
-                seen.banks.entry(key).or_default().push(call);
-            }
-        }
-    }
 }
 
-fn register(key: usize) -> String {
-    format!("register-{key}")
-}
-
-fn bank(key: usize) -> String {
-    format!("bank-{key}")
-}
-
-/// What clients have seen of each object.
-#[derive(Default)]
-struct Seen {
-    registers: BTreeMap<usize, History<Register>>,
-    banks: BTreeMap<usize, History<Bank>>,
-}
-
-impl Seen {
-    fn merge(&mut self, other: Self) {
-        for (key, calls) in other.registers {
-            self.registers.entry(key).or_default().extend(calls);
-        }
-        for (key, calls) in other.banks {
-            self.banks.entry(key).or_default().extend(calls);
-        }
-    }
-
-    fn check(self, seed: u64) {
-        for (key, history) in self.registers {
-            linearizable::<Register>(&String::new(), history, &register(key), seed);
-        }
-        for (key, history) in self.banks {
-            linearizable::<Bank>(&vec![BALANCE; ACCOUNTS], history, &bank(key), seed);
-        }
-    }
-}
-
-fn linearizable<M: Model>(start: &M::State, mut history: History<M>, name: &str, seed: u64) {
-    history.sort_by_key(|call| call.began);
-    let unknown = history.iter().filter(|call| call.ended.is_none()).count();
-    let calls = history.len();
-    eprintln!("{name}: {calls} calls, {unknown} of unknown outcome");
-    assert!(calls > unknown + 50, "{name}: the run shows nothing");
-    check::<M>(start, &history)
-        .unwrap_or_else(|refused| panic!("{name} is not linearizable; seed {seed}: {refused:?}"));
+fn clock_of(home: &Home) -> &NodeClock {
+    home.clock.as_ref().expect("its time is driven")
 }

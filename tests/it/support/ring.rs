@@ -142,23 +142,28 @@ impl Member {
 
 /// Waits until every shard is served by exactly one of these nodes, and each has a fair share. Gives who has what.
 pub async fn settled(members: &[&Member]) -> BTreeMap<u32, String> {
-    let shards = members[0].cluster.shards();
     until("every shard has one owner, and shares are fair", || {
-        let mut owners = BTreeMap::new();
-        let mut shares = Vec::new();
-        for member in members {
-            let serves = member.serves();
-            shares.push(serves.len());
-            for shard in serves {
-                if owners.insert(shard, member.name.clone()).is_some() {
-                    return None;
-                }
-            }
-        }
-        let fair = shares.iter().max()? - shares.iter().min()? <= 1;
-        (owners.len() == shards as usize && fair).then_some(owners)
+        shares(members)
     })
     .await
+}
+
+/// Who has what, where every shard is served by exactly one of these nodes, and each has a fair share.
+pub fn shares(members: &[&Member]) -> Option<BTreeMap<u32, String>> {
+    let shards = members[0].cluster.shards();
+    let mut owners = BTreeMap::new();
+    let mut shares = Vec::new();
+    for member in members {
+        let serves = member.serves();
+        shares.push(serves.len());
+        for shard in serves {
+            if owners.insert(shard, member.name.clone()).is_some() {
+                return None;
+            }
+        }
+    }
+    let fair = shares.iter().max()? - shares.iter().min()? <= 1;
+    (owners.len() == shards as usize && fair).then_some(owners)
 }
 
 /// The shards whose owner differs.

@@ -101,7 +101,7 @@ pub(super) async fn adopt(node: Arc<Node>) {
         let again = next_try(deployed);
         let again = async move {
             match again {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
+                Some(at) => clock::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
@@ -149,7 +149,7 @@ pub(in crate::cluster) async fn ready(node: &Arc<Node>) -> Result<(), Arc<str>> 
             }
         }
     };
-    let ready = tokio::time::timeout(READY, wait).await;
+    let ready = clock::timeout(READY, wait).await;
     ready.unwrap_or_else(|_| {
         let why =
             lacks(node, deployed).map_or_else(|| "it has just become so".into(), |(why, _)| why);

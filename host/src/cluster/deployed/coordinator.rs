@@ -54,7 +54,7 @@ pub(super) async fn coordinate(node: Arc<Node>) {
         };
         let wait = async {
             match due {
-                Some(due) => tokio::time::sleep_until(due.into()).await,
+                Some(due) => clock::sleep_until(due).await,
                 None => std::future::pending().await,
             }
         };

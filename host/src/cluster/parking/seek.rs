@@ -54,7 +54,7 @@ pub(super) async fn seek(node: Weak<Node>, shard: u32) {
             None => false,
         };
         drop(node);
-        tokio::time::sleep(PAUSE).await;
+        clock::sleep(PAUSE).await;
     }
 }
 

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use slatedb::Db;
-use slatedb::admin::AdminBuilder;
 use slatedb::config::{GarbageCollectorDirectoryOptions, GarbageCollectorOptions};
-use tokio::time::timeout;
 
+use super::super::time;
 use super::plan::{Footprint, Garbage, GcPolicy, first_pass};
 use super::{Options, Tending};
-use crate::clock;
+use crate::clock::{self, timeout};
 
 /// Added to the time in which garbage settles, since ages are counted on the store's clock.
 const SLACK: Duration = Duration::from_secs(5);
@@ -93,7 +92,7 @@ async fn in_turn(tending: &Tending) -> Result<std::time::Instant, GcError> {
         // SlateDB logs and forgets what fails in a pass. A store that does not even give the manifest is found here, and
         // so is an owner that lost its shard: the next one collects.
         shard.db.refresh_manifest().await?;
-        let admin = AdminBuilder::new(shard.path.clone(), shard.store.clone()).build();
+        let admin = time::admin(shard.path.clone(), shard.store.clone()).build();
         admin.run_gc_once(gc_options(options)).await
     };
     match timeout(options.gc_timeout, pass).await {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slatedb::CompactorBuilder;
-use slatedb::admin::{Admin, AdminBuilder};
+use slatedb::admin::Admin;
 use slatedb::compactor::{CompactionStatus, Compactor};
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, SizeTieredCompactionSchedulerOptions,
@@ -12,11 +12,11 @@ use slatedb::config::{
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
+use super::super::time;
 use super::plan::{Action, CompactionPolicy, LastCompaction, Look, decide};
 use super::{Options, ShardDbInfo, Tending, look};
-use crate::clock;
+use crate::clock::{self, timeout};
 
 /// Most time between two looks at a running compaction.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
@@ -131,6 +131,9 @@ async fn run(tending: &Tending) -> Result<End, CompactionError> {
     if let Some(recorder) = &shard.metrics {
         builder = builder.with_metrics_recorder(recorder.clone());
     }
+    if let Some(clock) = time::driven() {
+        builder = builder.with_system_clock(clock);
+    }
     let mut running = Running::start(builder.build(), options.runtime.clone());
     let ended = tokio::select! {
         biased;
@@ -223,12 +226,12 @@ impl Drop for Running {
 async fn settled(tending: &Tending) -> Result<(), CompactionError> {
     let Tending { node, shard, .. } = tending;
     let options = &node.options;
-    let admin = AdminBuilder::new(shard.path.clone(), shard.store.clone()).build();
+    let admin = time::admin(shard.path.clone(), shard.store.clone()).build();
     let mut pause = options.compaction_poll;
     // A compactor that just committed a result looks for further work only at its next poll, so one look is not enough.
     let mut quiet = false;
     loop {
-        tokio::time::sleep(pause).await;
+        clock::sleep(pause).await;
         refresh(tending).await?;
         let Some(seen) = look(&shard.db) else {
             return Ok(());

@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::clock::driven::Heritage;
+
+const NAME: &str = "quarry-maintain";
 /// Niceness added to each thread of the runtime: at 10, a shard thread that wants the core gets about nine times the share.
 const NICENESS: i32 = 10;
 
@@ -20,13 +23,20 @@ const BLOCKING_THREADS: usize = 8;
 /// # Errors
 /// When the system refuses the threads.
 pub fn runtime(threads: usize) -> io::Result<Runtime> {
-    Builder::new_multi_thread()
+    let clock = Heritage::here();
+    let taken = clock.clone();
+    let runtime = Builder::new_multi_thread()
         .worker_threads(threads.max(1))
         .max_blocking_threads(BLOCKING_THREADS)
-        .thread_name("quarry-maintain")
+        .thread_name(NAME)
         .enable_all()
-        .on_thread_start(lower_priority)
-        .build()
+        .on_thread_start(move || {
+            taken.take();
+            lower_priority();
+        })
+        .build()?;
+    clock.watch(NAME, runtime.handle());
+    Ok(runtime)
 }
 
 /// Lowers the priority of the calling thread. A refusal leaves it as it is: maintenance works all the same.

@@ -167,7 +167,7 @@ impl Objects {
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Error> {
         let (object, store) = (object.to_owned(), self.store.to_string());
-        match tokio::time::timeout(limit, request).await {
+        match clock::timeout(limit, request).await {
             Ok(ended) => ended.map_err(|source| Error::Store {
                 action,
                 object,
@@ -186,7 +186,7 @@ impl Objects {
 
 /// Before another attempt.
 pub(super) async fn pause(attempt: u32) {
-    tokio::time::sleep(PAUSE * attempt).await;
+    clock::sleep(PAUSE * attempt).await;
 }
 
 pub(super) fn is_missing(error: &object_store::Error) -> bool {

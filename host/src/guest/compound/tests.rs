@@ -40,17 +40,19 @@ impl<const MIGRATES: bool> Logic for Notes<MIGRATES> {
     const MIGRATION: bool = MIGRATES;
 
     /// In three steps.
-    async fn migrate(
-        &mut self,
-        context: &InstanceContext,
-        _: u64,
-    ) -> Result<bool, GuestError> {
+    async fn migrate(&mut self, context: &InstanceContext, _: u64) -> Result<bool, GuestError> {
         let steps = context.db.view().get(b"steps").await?.unwrap_or_default();
         if steps.len() == 3 {
             return Ok(true);
         }
-        tell(&self.story, format!("{} {} migrates", self.name, self.revision));
-        context.db.put("steps".into(), [&steps[..], b"+"].concat().into()).await?;
+        tell(
+            &self.story,
+            format!("{} {} migrates", self.name, self.revision),
+        );
+        context
+            .db
+            .put("steps".into(), [&steps[..], b"+"].concat().into())
+            .await?;
         Ok(false)
     }
 

@@ -21,6 +21,7 @@ use super::inspect::{self, Inspection};
 use super::limiter::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLE_MAX_ELEMENTS, TABLES_MAX};
 use super::state::{self, State};
 use super::ticker::{Ticker, Ticks};
+use crate::clock;
 use crate::guest::{Limits, NoRoom};
 
 /// Wasm stack of a guest, in bytes. More than this is a stack overflow, which ends the guest.
@@ -219,7 +220,7 @@ impl Runtime {
             receiver.await.map_err(|_| stopped())?
         };
         let limit = COMPILE_TIME;
-        tokio::time::timeout(limit, work).await.map_err(|_| {
+        clock::timeout(limit, work).await.map_err(|_| {
             Error::new(Reason::CompileTimeout {
                 seconds: limit.as_secs(),
             })

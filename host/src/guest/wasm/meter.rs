@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::time::Sleep;
 use wasmtime::UpdateDeadline;
 
 use super::ticker::{TICK, Ticks};
@@ -121,7 +120,7 @@ pub(super) struct Watch {
     /// others wait from pausing whenever the machine takes its thread away.
     pub(super) urgent: bool,
     /// One timer for all calls: a call that waits leaves it for the next, and it is moved only when it fires too early.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<Pin<Box<clock::Sleep>>>,
 }
 
 /// The call lasted longer than it may.
@@ -165,18 +164,17 @@ impl Watch {
         deadline: Instant,
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, WallTimeUsedUp>> {
-        let until = tokio::time::Instant::from_std(deadline);
         let timer = self
             .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if timer.deadline() > until {
-            timer.as_mut().reset(until);
+            .get_or_insert_with(|| Box::pin(clock::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
         }
         while timer.as_mut().poll(cx).is_ready() {
             if clock::now() >= deadline {
                 return Poll::Ready(Err(WallTimeUsedUp));
             }
-            timer.as_mut().reset(until);
+            timer.as_mut().reset(deadline);
         }
         Poll::Pending
     }

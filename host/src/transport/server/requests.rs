@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use super::body::{self, Room, Share, Unread};
 use super::{ASK, CALL, Shared, json};
 use crate::call::{CallError, CallErrorKind};
+use crate::clock;
 use crate::config::units::Size;
 use crate::transport::wire::{self, HEAD_MAX_BYTES, Pieces};
 use crate::transport::{Ask, NotOwner, Told};
@@ -78,7 +79,7 @@ async fn read(
         most: shared.limits.payloads,
     };
     let reading = body::read(request.into_body(), most, Some(&room));
-    let read = tokio::time::timeout(BODY_TIME, reading).await;
+    let read = clock::timeout(BODY_TIME, reading).await;
     let (kind, message) = match read.unwrap_or(Err(Unread::Incomplete)) {
         Ok(read) => return Ok(read),
         Err(Unread::TooLong) => (
