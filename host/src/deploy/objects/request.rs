@@ -8,6 +8,7 @@ use object_store::{GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, Upd
 use quarry_core::lease::record::RecordError;
 
 use super::{Error, Objects};
+use crate::clock;
 
 /// How often a request that failed is sent in all.
 pub(super) const ATTEMPTS: u32 = 3;

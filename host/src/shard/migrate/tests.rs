@@ -36,7 +36,7 @@ impl Instance for Steps {
         Ok(Reply::default())
     }
 
-    async fn durable(&mut self, _: Vec<u64>) -> Result<(), Failure> {
+    async fn durable(&mut self, _: Vec<crate::guest::notify::Tag>) -> Result<(), Failure> {
         Ok(())
     }
 
