@@ -150,7 +150,6 @@ impl Shard {
             self.coming.as_ref().and_then(Coming::migration),
             &self.guest,
         ) {
-            // It may heal a shard whose own guest does not get there.
             (Some(migration), _) => Due::At(migration.next()),
             (None, Guest::Migrating(..)) => Due::Idle,
             (None, _) => return Due::Never,
@@ -161,14 +160,13 @@ impl Shard {
         due
     }
 
-    /// Runs the step that is due.
-    pub(super) async fn step(&mut self) {
-        if self.coming.as_ref().and_then(Coming::migration).is_some() {
-            self.step_swap().await;
-            return;
-        }
-        let Guest::Migrating(migration, _) = &mut self.guest else {
-            return;
+    /// Runs a step: of a swap, or, in the time that is for calls, of the guest that the shard opens with. Where both migrate, each has half of
+    /// the time: the one may heal a shard whose guest does not get there, the other serves between the steps of a swap.
+    pub(super) async fn step(&mut self, idle: bool) {
+        let swaps = self.coming.as_ref().and_then(Coming::migration).is_some();
+        let migration = match &mut self.guest {
+            Guest::Migrating(migration, _) if idle || !swaps => migration,
+            _ => return self.step_swap().await,
         };
         let stepped = migration.step().await;
         if stepped == Ok(false) {

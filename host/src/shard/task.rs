@@ -74,7 +74,10 @@ enum Event {
     Stop(StopReason),
     Control(Control),
     Made(Result<Box<dyn Instance>, Failure>),
-    Step,
+    Step {
+        /// There was nothing else to do.
+        idle: bool,
+    },
     Tags(Vec<Tag>),
     Call(Call),
     Restart,
@@ -92,7 +95,7 @@ impl Shard {
         self.start().await;
         // Data that is migrated is so at the first step, and the shard serves as soon as it is published.
         if self.step_due().is_some() {
-            self.step().await;
+            self.step(true).await;
         }
         _ = started.send(());
         let reason = loop {
@@ -100,7 +103,7 @@ impl Shard {
                 Event::Stop(reason) => break reason,
                 Event::Control(control) => self.control(control).await,
                 Event::Made(made) => self.made(made).await,
-                Event::Step => self.step().await,
+                Event::Step { idle } => self.step(idle).await,
                 Event::Tags(tags) => self.durable(tags).await,
                 Event::Call(call) => {
                     self.gate.set_out().await;
@@ -162,13 +165,13 @@ impl Shard {
             reason = stop => Event::Stop(reason.unwrap_or(StopReason::Stopping)),
             Some(control) = control.recv() => Event::Control(control),
             made = Coming::made(&mut self.coming) => Event::Made(made),
-            () = step.before_calls() => Event::Step,
+            () = step.before_calls() => Event::Step { idle: false },
             tags = self.tags.next(TAGS_MAX), if tagged => Event::Tags(tags),
             Some(call) = calls.recv(), if serving => Event::Call(call),
             () = restart_at => Event::Restart,
             () = self.held.room(), if full => Event::Room,
             // Not at once: others of the thread get their turn, and what came meanwhile is seen.
-            () = tokio::task::yield_now(), if step.is_some() => Event::Step,
+            () = tokio::task::yield_now(), if step.is_some() => Event::Step { idle: true },
         }
     }
 

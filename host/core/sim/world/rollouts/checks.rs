@@ -77,7 +77,7 @@ impl World {
             }
             match last.outcome {
                 Outcome::Adopted => self.figures.adopted += 1,
-                Outcome::RolledBack => self.figures.rolled_back += 1,
+                Outcome::Refused | Outcome::RolledBack => self.figures.rolled_back += 1,
             }
             if let Some(rests) = &write.rests {
                 self.check_ended(active, last.outcome, before.counter, rests);
@@ -137,7 +137,8 @@ impl World {
                 let target = |runs: &super::adopter::Runs| runs.revision == active.target;
                 let wrong = match outcome {
                     Outcome::Adopted => runs.is_some_and(|runs| !target(runs)),
-                    Outcome::RolledBack => {
+                    // No shard is touched before every node has said that it can run the target.
+                    Outcome::Refused | Outcome::RolledBack => {
                         runs.is_some_and(target)
                             || swaps.is_some_and(target)
                             || (unheard && runs.is_some())
@@ -393,8 +394,13 @@ fn follows_wrongly(before: &RolloutRecord, now: &RolloutRecord) -> Option<&'stat
                                 now.stable == old.target && now.previous == before.stable
                             }
                             // Nobody is to wonder why.
-                            Outcome::RolledBack => {
+                            Outcome::Refused | Outcome::RolledBack => {
+                                let from = match last.outcome {
+                                    Outcome::Refused => Phase::Checking,
+                                    _ => Phase::Back,
+                                };
                                 (now.stable, now.previous) == (before.stable, before.previous)
+                                    && old.phase == from
                                     && !last.why.is_empty()
                             }
                         }
