@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use quarry_core::deploy::{
-    Command, Digest, Gates, ModuleSpec, NoSelection, Plan, Refused, Revision, RolloutRecord,
+    Command, Digest, Gates, ModuleSpec, NoSelection, Phase, Plan, Refused, Revision, RolloutRecord,
     Selection, command,
 };
 use serde::Serialize;
@@ -436,6 +436,9 @@ impl Objects {
             return Ok(None);
         };
         if let Some(active) = &record.active {
+            if active.phase == Phase::Back {
+                return Ok(None);
+            }
             let (rollout, revision) = (record.number, active.target);
             let same = self.runs(revision, draft).await?;
             return Ok(same.then_some(Ordered::Running { rollout, revision }));

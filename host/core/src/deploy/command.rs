@@ -1,12 +1,12 @@
 //! What an operator may want of rollouts, as a change of the record.
 
-use super::record::{Active, Gates, Phase, Plan, RolloutRecord};
+use super::record::{Active, Ended, Gates, Outcome, Phase, Plan, RolloutRecord};
 use super::selection::Selection;
 
 /// What an operator wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Roll a revision out. To go back to an older one is the same.
+    /// Roll a revision out. To go back to an older one is the same. One that goes back does not stand in the way.
     Deploy {
         /// The revision, which is in the bucket.
         target: u64,
@@ -106,12 +106,34 @@ pub fn command(record: &RolloutRecord, command: Command) -> Result<RolloutRecord
         bake_ms,
     } = command
     {
-        if let Some(active) = &record.active {
-            return Err(Refused::Busy {
-                number: record.number,
-                target: active.target,
-                by: active.by.clone(),
-            });
+        match &record.active {
+            // What runs before may not start any more: then there is no way back, and a way on is all that is left.
+            Some(active) if active.phase == Phase::Back && target != record.stable => {
+                next.last = Some(Ended {
+                    number: record.number,
+                    target: active.target,
+                    outcome: Outcome::RolledBack,
+                    why: format!(
+                        "{}; before every shard had gone back, rollout {} by {by} began",
+                        active.why,
+                        record.number + 1
+                    ),
+                });
+            }
+            Some(active) if active.phase == Phase::Back => {
+                return Err(Refused::GoesBack {
+                    number: record.number,
+                    why: active.why.clone(),
+                });
+            }
+            Some(active) => {
+                return Err(Refused::Busy {
+                    number: record.number,
+                    target: active.target,
+                    by: active.by.clone(),
+                });
+            }
+            None => {}
         }
         if target == record.stable {
             return Err(Refused::Same { revision: target });

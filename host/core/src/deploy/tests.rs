@@ -299,6 +299,20 @@ fn commands_fit_the_state_or_are_refused() {
     let going = command(&busy, by()).expect("it can be");
     assert_eq!(active(&going).phase, Phase::Back);
     assert!(refused(&going, by()).contains("goes back already: aborted by bob"));
+    // What ran before may not start any more: another revision is a way on, though not the one that is gone back to.
+    assert!(refused(&going, deploy(1, Plan::All)).contains("goes back already"));
+    for target in [2, 3] {
+        let on = command(&going, deploy(target, Plan::All)).expect("a way on");
+        assert_eq!((on.number, on.stable), (3, 1));
+        assert_eq!(
+            (active(&on).target, active(&on).phase),
+            (target, Phase::Checking)
+        );
+        let last = on.last.expect("an end");
+        assert_eq!((last.number, last.target), (2, 2));
+        assert_eq!(last.outcome, Outcome::RolledBack);
+        assert!(last.why.contains("aborted by bob") && last.why.contains("rollout 3 by ann"));
+    }
     // Where nothing runs, all shards take the first revision at once.
     let first = command(&RolloutRecord::fresh(), deploy(1, Plan::Canary(10))).expect("idle");
     assert_eq!(active(&first).plan, Plan::All);

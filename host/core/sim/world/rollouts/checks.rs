@@ -71,6 +71,14 @@ impl World {
                 .insert(record.number, rollout);
             self.figures.rollouts += 1;
         }
+        if let (Some(_), Some(_), Some(last)) = (&before.active, &record.active, &record.last)
+            && record.number > before.number
+        {
+            if let Some(rollout) = self.rollouts.chronicle.rollouts.get_mut(&before.number) {
+                rollout.outcome = Some(last.outcome);
+            }
+            self.figures.rolled_back += 1;
+        }
         if let (Some(active), None, Some(last)) = (&before.active, &record.active, &record.last) {
             if let Some(rollout) = self.rollouts.chronicle.rollouts.get_mut(&record.number) {
                 rollout.outcome = Some(last.outcome);
@@ -373,6 +381,20 @@ fn follows_wrongly(before: &RolloutRecord, now: &RolloutRecord) -> Option<&'stat
                 && (now.stable, now.previous) == (before.stable, before.previous)
                 && now.last == before.last;
             (!begins).then_some("a rollout does not begin so")
+        }
+        // The way on from one that goes back, and perhaps cannot.
+        (Some(old), Some(new)) if now.number == before.number + 1 => {
+            let last = now.last.as_ref();
+            let begins = old.phase == Phase::Back
+                && new.phase == Phase::Checking
+                && new.target != before.stable
+                && (now.stable, now.previous) == (before.stable, before.previous)
+                && last.is_some_and(|last| {
+                    (last.number, last.target, last.outcome)
+                        == (before.number, old.target, Outcome::RolledBack)
+                        && !last.why.is_empty()
+                });
+            (!begins).then_some("a rollout does not follow another so")
         }
         (Some(old), Some(new)) => {
             let goes_on = now.number == before.number
