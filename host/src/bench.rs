@@ -25,6 +25,7 @@ mod idle;
 mod measure;
 mod native;
 mod spin;
+pub mod swap;
 
 pub use idle::Idle;
 pub use measure::Entry;

@@ -68,7 +68,15 @@ impl Sample {
     }
 
     pub fn p99(&self) -> Duration {
-        Duration::from_nanos(self.histogram.value_at_quantile(0.99))
+        self.at(0.99)
+    }
+
+    pub fn at(&self, quantile: f64) -> Duration {
+        Duration::from_nanos(self.histogram.value_at_quantile(quantile))
+    }
+
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
     }
 
     pub fn entry(&self, name: impl Into<String>, what: &str) -> Entry {

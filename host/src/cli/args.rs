@@ -189,6 +189,14 @@ Examples:
   quarry bench --store file:///tmp/bench --only durable --json
   quarry bench cluster --quick                     several nodes: failover, moves, requests to the store";
 
+const BENCH_SWAP_EXAMPLES: &str = "\
+Every reply is checked: a call that fails, or a count that is not the one before and one more, ends the bench with what it was.
+
+Examples:
+  quarry bench swap
+  quarry bench swap --quick --store memory:
+  quarry bench swap --component python.wasm --json";
+
 const BENCH_CLUSTER_EXAMPLES: &str = "\
 Everything runs in this process, over one store in memory; nothing is left behind. Ctrl-C ends it; what was found until then was
 printed. All of it takes about twenty minutes, with --quick about five.
@@ -547,6 +555,32 @@ pub enum BenchOf {
     /// Measure a cluster: several nodes in this process, each figure beside its bound and what others reach
     #[command(after_long_help = BENCH_CLUSTER_EXAMPLES)]
     Cluster(BenchCluster),
+    /// Measure swaps under load: one revision for another and back, in place, on all shards of a node
+    #[command(after_long_help = BENCH_SWAP_EXAMPLES)]
+    Swap(BenchSwap),
+}
+
+/// Arguments of `quarry bench swap`.
+#[derive(Debug, Args)]
+pub struct BenchSwap {
+    /// Fewer swaps: rough figures
+    #[arg(long)]
+    pub quick: bool,
+    /// How many swaps
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub swaps: u32,
+    /// How many shards
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub shards: u32,
+    /// How many callers, each of which increments counters of its own
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub callers: u32,
+    /// Swap between the bench's own guest and this component, whose method `increment` counts its key and replies with the count
+    #[arg(long, value_name = "FILE")]
+    pub component: Option<PathBuf>,
+    /// Where the counters lie (default: a temporary folder)
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
 }
 
 /// Arguments of `quarry bench cluster`.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::args::{Bench, BenchCluster, BenchOf};
+use super::args::{Bench, BenchCluster, BenchOf, BenchSwap};
 use super::running::{self, Signals};
 use super::{Error, Exit, Output, build, new};
 use crate::bench::cluster::{self, Figure};
-use crate::bench::{self, Options, Report};
+use crate::bench::{self, Options, Report, swap};
 use crate::config::Config;
 use crate::guest::Module;
 use crate::store::Store;
@@ -32,8 +32,14 @@ pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
         source,
     })?;
     let mut signals = Signals::watch()?;
-    if let Some(BenchOf::Cluster(args)) = &args.what {
-        return several(args, scratch.path(), &mut signals, out).await;
+    match &args.what {
+        Some(BenchOf::Cluster(args)) => {
+            return several(args, scratch.path(), &mut signals, out).await;
+        }
+        Some(BenchOf::Swap(args)) => {
+            return swaps(args, scratch.path(), &mut signals, out).await;
+        }
+        None => {}
     }
     let measured = async {
         let component = guest(scratch.path(), out).await?;
@@ -106,6 +112,52 @@ async fn several(
         out.json(&figures)?;
     }
     measured.map(|()| Exit::Done)
+}
+
+/// Measures swaps.
+async fn swaps(
+    args: &BenchSwap,
+    scratch: &Path,
+    signals: &mut Signals,
+    out: Output,
+) -> Result<Exit, Error> {
+    let options = swap::Options {
+        swaps: if args.quick {
+            args.swaps.min(20)
+        } else {
+            args.swaps
+        },
+        shards: args.shards,
+        callers: args.callers,
+        store: match &args.store {
+            Some(store) => store.clone(),
+            None => format!("file://{}", scratch.join("store").display()),
+        },
+    };
+    let measured = async {
+        let own = guest(scratch, out).await?;
+        let other = args.component.clone().unwrap_or_else(|| own.clone());
+        let config = options.config();
+        let guests = running::engine(&config)?;
+        let mut revisions = Vec::new();
+        for (revision, component) in [(1, &own), (2, &other)] {
+            revisions.push(running::load(&guests, &config, component, revision).await?);
+        }
+        let measured = swap::measure(&options, config, &revisions, |text| out.note(text)).await;
+        measured.map_err(|error| Error::Failed(error.to_string()))
+    };
+    let report = tokio::select! {
+        report = measured => report?,
+        _ = signals.next() => return Err(Error::Interrupted),
+    };
+    if out.json {
+        out.json(&report)?;
+    } else {
+        for line in report.lines() {
+            out.line(&line)?;
+        }
+    }
+    Ok(Exit::Done)
 }
 
 async fn load(component: PathBuf, config: Config) -> Result<Arc<dyn Module>, String> {

@@ -42,7 +42,11 @@ pub struct SwapReport {
     pub shards: usize,
     /// How long it took in all.
     pub took: Duration,
-    /// The longest time for which a shard began no call.
+    /// For how long shards began no call: half of them for less than this,
+    pub pause_p50: Duration,
+    /// 99 of 100 for less than this,
+    pub pause_p99: Duration,
+    /// and none for longer.
     pub longest_pause: Duration,
 }
 
@@ -160,17 +164,20 @@ async fn swap_all(
             });
         }
     }
-    let longest_pause = swapped
-        .iter()
-        .map(|(_, done)| done.pause)
-        .max()
-        .unwrap_or_default();
+    let mut pauses: Vec<Duration> = swapped.iter().map(|(_, done)| done.pause).collect();
+    pauses.sort_unstable();
+    let pause = |percent: usize| {
+        let at = (pauses.len() * percent).div_ceil(100).max(1) - 1;
+        pauses.get(at).copied().unwrap_or_default()
+    };
     let took = clock::now().saturating_duration_since(begun);
     Ok(SwapReport {
         revision,
         shards: swapped.len(),
         took,
-        longest_pause,
+        pause_p50: pause(50),
+        pause_p99: pause(99),
+        longest_pause: pause(100),
     })
 }
 

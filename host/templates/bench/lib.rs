@@ -4,11 +4,16 @@ use quarry_guest::durability::notify_when_durable;
 use quarry_guest::prelude::*;
 
 #[derive(Default)]
-pub struct Bench;
+pub struct Bench {
+    /// Calls so far; carried over swaps.
+    calls: u64,
+}
 
 impl Guest for Bench {
     fn call(&mut self, call: Call) -> Result<Reply> {
+        self.calls += 1;
         match call.method() {
+            "calls" => Ok(Reply::bytes(self.calls.to_string())),
             "empty" => Ok(Reply::empty()),
             "increment" => {
                 let key = call.key().unwrap_or(b"counter");
@@ -36,6 +41,15 @@ impl Guest for Bench {
     }
 
     fn durable(&mut self, _tags: Vec<u64>) {}
+
+    fn suspend(&mut self) -> Result<Vec<u8>> {
+        Ok(self.calls.to_le_bytes().into())
+    }
+
+    fn resume(&mut self, _from_revision: u64, state: &[u8]) -> Result<()> {
+        self.calls = state.try_into().map_or(0, u64::from_le_bytes);
+        Ok(())
+    }
 }
 
-quarry_guest::export!(Bench, queries, durable_events);
+quarry_guest::export!(Bench, queries, durable_events, handoff);

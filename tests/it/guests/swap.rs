@@ -23,6 +23,7 @@ async fn another_guest_takes_over_the_data() {
     let report = within(cluster.swap(kv)).await.expect("swap");
     assert_eq!((report.revision, report.shards), (2, 2));
     assert!(report.longest_pause <= report.took);
+    assert!(report.pause_p50 <= report.pause_p99 && report.pause_p99 <= report.longest_pause);
     assert_eq!(
         refused(&cluster, "a", "increment", "").await.code,
         "unknown-method"
