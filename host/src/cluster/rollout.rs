@@ -363,6 +363,7 @@ fn shards_of(record: &RolloutRecord, shards: u32, said: &Said) -> Vec<ShardRollo
                 ShardDoes::Failed { revision, why } => {
                     Some(format!("did not take revision {revision}: {why}"))
                 }
+                ShardDoes::Swaps { to } => Some(format!("swaps to revision {to}")),
                 ShardDoes::Down { why } => Some(why.clone()),
             };
         }

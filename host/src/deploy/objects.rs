@@ -59,6 +59,10 @@ pub struct Stored {
 }
 
 /// How a write of the rollout record ended.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each is moved a few times and kept nowhere in numbers"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
     /// This is what stands there now.

@@ -226,7 +226,8 @@ impl Objects {
         }
         let record = seen.map_or_else(RolloutRecord::fresh, |seen| seen.record);
         // Before anything is written: a revision for nothing would be left over.
-        command(&record, options.order(u64::MAX)).map_err(DeployError::Refused)?;
+        let next = command(&record, options.order(u64::MAX)).map_err(DeployError::Refused)?;
+        next.encode().map_err(Error::Invalid)?;
         self.has_modules(&draft.modules).await?;
         let revision = self.create_revision(draft).await?;
         self.begin(revision.number, options).await

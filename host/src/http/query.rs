@@ -508,7 +508,7 @@ mod tests {
             (revisions("limit=101", 100).err(), "from 1 to 100"),
             (revisions("below=-1", 100).err(), "is not a whole number"),
             (keep("keep=0").err(), "from 1"),
-            (rollout("wait=2h", hour).err(), "wait=2h is over 1h"),
+            (rollout("wait=2h", hour).err(), "wait=2h is over 60m"),
             (rollout("wait=soon", hour).err(), "is not a duration"),
             (rollout("since=x", hour).err(), "is not a whole number"),
         ];

@@ -14,6 +14,7 @@ use crate::guest::native::{self, Logic};
 use crate::guest::{GuestError, InstanceContext, Reply, Request};
 
 mod bodies;
+mod deployments;
 mod ends;
 
 /// Longest that a test waits for anything.

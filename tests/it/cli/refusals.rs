@@ -127,7 +127,6 @@ const CASES: &[Case] = &[
         &["limits.memory", "lots"],
     ),
     ("", &["--config", "no/such.toml"], 2, &["no/such.toml"]),
-    ("", &["--module", ""], 2, &["module.path"]),
     (
         "",
         &["--module", "no/such.wasm"],

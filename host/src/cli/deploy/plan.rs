@@ -56,9 +56,9 @@ pub(super) async fn show(
 
 /// The one module of an order.
 fn to_be(order: &OrderBody) -> Value {
-    let modules = order.draft.iter().flat_map(|draft| &draft.modules);
-    let module = modules.map(|module| serde_json::to_value(module).unwrap_or_default());
-    module.last().unwrap_or_default()
+    let module = order.draft.as_ref().and_then(|draft| draft.modules.first());
+    let module = module.map(|module| serde_json::to_value(module).unwrap_or_default());
+    module.unwrap_or_default()
 }
 
 /// Each part of the module that would be another one: what it is, and what it would be.

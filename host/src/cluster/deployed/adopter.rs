@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use quarry_core::deploy::{Phase, RolloutRecord};
+use tokio::sync::watch;
 
 use super::{Deployed, Followed};
 use crate::call::CallErrorKind;
@@ -82,8 +83,12 @@ pub(super) async fn adopt(node: Arc<Node>) {
     let mut followed = deployed.watch();
     let mut made = deployed.catalog.changes();
     let mut swaps: FuturesUnordered<Swapping> = FuturesUnordered::new();
-    let mut news = true;
+    let mut first = true;
     loop {
+        // Whatever ended the wait below, a change that came at the same time must not be passed over.
+        let seen = [followed.has_changed(), made.has_changed()];
+        let news = first || seen.into_iter().any(|changed| changed.unwrap_or(false));
+        first = false;
         let now = followed.borrow_and_update().clone();
         made.borrow_and_update();
         if news {
@@ -100,23 +105,24 @@ pub(super) async fn adopt(node: Arc<Node>) {
                 None => std::future::pending().await,
             }
         };
-        news = tokio::select! {
+        // The changes are left for the look above.
+        let followed_changes = followed.clone();
+        let made_changes = made.clone();
+        tokio::select! {
             () = node.stop.cancelled() => return,
-            Some(ended) = swaps.next(), if !swaps.is_empty() => {
-                end(deployed, ended);
-                false
-            }
-            changed = followed.changed() => match changed {
-                Ok(()) => true,
-                Err(_) => return,
-            },
-            changed = made.changed() => match changed {
-                Ok(()) => true,
-                Err(_) => return,
-            },
-            () = deployed.poke.notified() => false,
-            () = again => false,
-        };
+            Some(ended) = swaps.next(), if !swaps.is_empty() => end(deployed, ended),
+            () = changes(followed_changes) => {}
+            () = changes(made_changes) => {}
+            () = deployed.poke.notified() => {}
+            () = again => {}
+        }
+    }
+}
+
+/// Returns once a value is another one than was seen; for ever where it cannot change any more.
+async fn changes<T>(mut of: watch::Receiver<T>) {
+    if of.changed().await.is_err() {
+        std::future::pending().await
     }
 }
 

@@ -317,7 +317,16 @@ fn shards(
                     revision: *revision,
                     why: why.clone(),
                 },
+                // It does not run the target, and will not: what keeps it down must not keep a rollout from its end.
+                ShardDoes::Down { .. } | ShardDoes::Swaps { .. }
+                    if active.phase == Phase::Back
+                        && shard.revision != Some(active.target)
+                        && shard.does != (ShardDoes::Swaps { to: active.target }) =>
+                {
+                    ShardSeen::Unowned
+                }
                 ShardDoes::Down { why } => ShardSeen::Down(why.clone()),
+                ShardDoes::Swaps { to } => ShardSeen::Down(format!("swaps to revision {to}")),
             };
             // Of two that say something, the one with the newer lease; of one lease, the one that serves.
             let serves = |state: &ShardSeen| matches!(state, ShardSeen::Runs(_));

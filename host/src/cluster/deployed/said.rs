@@ -71,6 +71,11 @@ pub enum ShardDoes {
         /// Why.
         why: String,
     },
+    /// It changes to a revision.
+    Swaps {
+        /// The revision.
+        to: u64,
+    },
     /// It does not serve calls now.
     Down {
         /// Why.
@@ -135,9 +140,7 @@ impl Node {
                 let last = || slot.last_error().unwrap_or_default();
                 let does = match (failed, adopting.swapping.get(&shard)) {
                     _ if revision == Some(to) && slot.is_ready() => ShardDoes::Runs,
-                    (_, Some(to)) => ShardDoes::Down {
-                        why: format!("swaps to revision {to}"),
-                    },
+                    (_, Some(to)) => ShardDoes::Swaps { to: *to },
                     (Some(failed), None) if revision != Some(to) => ShardDoes::Failed {
                         revision: to,
                         why: failed.why.clone(),
@@ -216,6 +219,7 @@ mod tests {
                 shards: vec![
                     shard(0, ShardDoes::Runs),
                     shard(1, ShardDoes::Down { why: why() }),
+                    shard(3, ShardDoes::Swaps { to: 2 }),
                     shard(
                         2,
                         ShardDoes::Failed {

@@ -150,7 +150,8 @@ async fn a_revision_is_made_ready_once_and_dropped_when_nobody_wants_it() {
 async fn what_cannot_run_here_is_refused_with_the_reason() {
     let world = World::new();
     let mut cases = Vec::new();
-    let changes: [(&str, fn(&mut Draft)); 7] = [
+    type Change = (&'static str, fn(&mut Draft));
+    let changes: [Change; 7] = [
         ("has 2 modules", |draft| {
             let second = ModuleSpec {
                 name: "second".into(),

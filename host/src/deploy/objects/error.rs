@@ -137,7 +137,7 @@ pub enum Error {
         /// The store.
         store: String,
         /// What the store said.
-        source: object_store::Error,
+        source: Box<object_store::Error>,
     },
 }
 

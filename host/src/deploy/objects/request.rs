@@ -75,10 +75,11 @@ impl Objects {
         match self.again("read", object, limit, read).await {
             Ok(found) => found.map(Unlike::Found),
             Err(Error::Store { source, .. }) if is_missing(&source) => Ok(Unlike::Missing),
-            Err(Error::Store {
-                source: object_store::Error::NotModified { .. },
-                ..
-            }) => Ok(Unlike::Same),
+            Err(Error::Store { source, .. })
+                if matches!(*source, object_store::Error::NotModified { .. }) =>
+            {
+                Ok(Unlike::Same)
+            }
             Err(error) => Err(error),
         }
     }
@@ -118,13 +119,16 @@ impl Objects {
                 e_tag: done.e_tag,
                 version: done.version,
             })),
-            Err(Error::Store {
-                source:
+            Err(Error::Store { source, .. })
+                if matches!(
+                    *source,
                     object_store::Error::AlreadyExists { .. }
-                    | object_store::Error::Precondition { .. }
-                    | object_store::Error::NotFound { .. },
-                ..
-            }) => Ok(Put::Refused),
+                        | object_store::Error::Precondition { .. }
+                        | object_store::Error::NotFound { .. }
+                ) =>
+            {
+                Ok(Put::Refused)
+            }
             Err(error) if error.is_transient() => Ok(Put::Unknown(error)),
             Err(error) => Err(error),
         }
@@ -168,7 +172,7 @@ impl Objects {
                 action,
                 object,
                 store,
-                source,
+                source: Box::new(source),
             }),
             Err(_) => Err(Error::Late {
                 action,

@@ -136,6 +136,25 @@ fn a_node_with_a_guest_of_its_own_stops_a_rollout_and_not_the_way_back() {
 }
 
 #[test]
+fn what_is_down_keeps_no_rollout_from_going_back() {
+    let swaps = |to| ShardDoes::Swaps { to };
+    // The revision that shard 0 has, and what it does; whether it has gone back.
+    for (revision, does, back) in [
+        (1, down("crashed"), true),
+        (2, down("crashed"), false),
+        (1, swaps(2), false),
+        (2, swaps(1), false),
+        (3, swaps(1), true),
+    ] {
+        let said = says("a", COUNTER, &[(0, 2, revision, does.clone())]);
+        let seen = &seen_by(Phase::Back, vec![("a", Ok(said.clone()))])[0];
+        assert_eq!(*seen == ShardSeen::Unowned, back, "{does:?}");
+        let seen = &seen_by(Phase::Rolling, vec![("a", Ok(said))])[0];
+        assert!(matches!(seen, ShardSeen::Down(_)), "{seen:?}");
+    }
+}
+
+#[test]
 fn counts_of_all_nodes_are_one() {
     let counted = |revision, calls| {
         let counts = Counts {
