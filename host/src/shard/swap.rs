@@ -4,7 +4,7 @@
 //! swaps, so no call begins: the new instance takes the memory of the old one over ([`Instance::suspend`]), or begins without it, and
 //! the queue goes on. Whatever fails before that leaves the old instance where it is.
 //!
-//! A revision that migrates stored data does so before, in steps between the calls of the old one ([`super::migrate`]). The last step and the
+//! A revision that migrates stored data does so before, in steps between the calls of the old one (`migrate.rs`). The last step and the
 //! taking over are one: no call comes between them.
 //!
 //! Where memory is handed over, the new instance is started beside the calls, too: `resume` puts right what it read too early. A guest
