@@ -239,10 +239,11 @@ impl Cluster {
 
     /// Runs another module on every shard, in place: databases, caches and waiting replies stay, and so does memory where both modules
     /// export `handoff`. Calls go on, but for a pause in which the new instance takes over; the call in progress ends first, within
-    /// `limits.wall_time`. When it is not adopted on one of them, all go back to the module they ran.
+    /// `limits.wall_time`. A module that exports `migration` first brings the stored data to its form, between the calls of the present one.
+    /// When it is not adopted on one of them, all go back to the module they ran.
     ///
     /// # Errors
-    /// When the module refuses its options, does not start, or memory is not handed over, with the guest's reason.
+    /// When the module refuses its options, does not start, does not migrate the data, or memory is not handed over, with the guest's reason.
     pub async fn swap(&self, module: Arc<dyn Module>) -> Result<SwapReport, SwapError> {
         self.swap_with(module, SwapOptions::default()).await
     }

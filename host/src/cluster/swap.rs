@@ -241,12 +241,12 @@ fn limit(node: &Node, module: &Arc<dyn Module>, call: Duration) -> Duration {
     let handoff = most(config.handoff_time, own.map(|own| own.handoff_time));
     let stop = most(config.stop_time, own.map(|own| own.stop_time));
     let migration = if module.describe().exports.migration {
-        // A step that began within the time of all may still end.
+        // A step that ended within the time of all may be followed by as long for calls, and by another one.
         most(config.migrate_time, own.map(|own| own.migrate_time))
             + most(
                 config.migrate_step_time,
                 own.map(|own| own.migrate_step_time),
-            )
+            ) * 2
     } else {
         Duration::ZERO
     };
