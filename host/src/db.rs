@@ -318,7 +318,7 @@ impl ShardDb {
                 format!("a value of {value} bytes is over limits.value ({limit} bytes)"),
             ));
         }
-        Ok(op.size())
+        Ok(self.prefix.len() + op.size())
     }
 
     /// Whether the merge operator is `append`: the only one whose results are longer than its operands.

@@ -11,6 +11,7 @@
 //!
 //! Compaction has a runtime of its own at low priority (`db::maintenance`), compiling its own threads (`guest::wasm`), and so has HTTP.
 
+use std::cell::Cell;
 use std::io;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,6 +23,18 @@ use crate::clock::driven::Heritage;
 
 /// How long a runtime may take to end before it is left behind.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+const STORAGE: &str = "quarry-storage";
+
+thread_local! {
+    static MAY_BLOCK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is a thread of the storage runtime: a task there may block it in place, since nothing else of that task is waited for with
+/// a deadline, and its other tasks go on elsewhere meanwhile.
+pub(crate) fn may_block() -> bool {
+    MAY_BLOCK.get()
+}
 
 /// How many threads of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +75,7 @@ impl Threads {
             shard,
             control: Some(Lone::start("quarry-control".into())?),
             lease: Some(Lone::start("quarry-lease".into())?),
-            storage: Some(pool("quarry-storage", sizes.storage)?),
+            storage: Some(pool(STORAGE, sizes.storage)?),
             query: Some(pool("quarry-query", sizes.query)?),
             compaction: Some(crate::db::maintenance::runtime(sizes.compaction.max(1))?),
             peers: match sizes.peers {
@@ -194,7 +207,10 @@ fn pool(name: &'static str, threads: usize) -> io::Result<Runtime> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(threads.max(1))
         .thread_name(name)
-        .on_thread_start(move || taken.take())
+        .on_thread_start(move || {
+            taken.take();
+            MAY_BLOCK.set(name == STORAGE);
+        })
         .enable_all()
         .build()?;
     clock.watch(name, runtime.handle());

@@ -190,6 +190,7 @@ impl Transaction {
             }
             KeyRange::Prefix(prefix) => 2 * prefix.len(),
         };
+        let bounds = bounds + 2 * self.db.prefix.len();
         bounds.min(2 * self.db.shared.limits.key) + OP_OVERHEAD_BYTES
     }
 

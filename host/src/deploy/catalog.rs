@@ -224,14 +224,7 @@ impl Maker {
                 }
             });
         }
-        if let [only] = &parts[..]
-            && only.prefix.is_empty()
-        {
-            return Ok(Loaded {
-                module: only.module.clone(),
-                options: only.options.clone(),
-            });
-        }
+        // Also a single one: so it is addressed as one of several is, and hands its memory over to one of several and back.
         let limits = Arc::new(Limits::from(&*self.config));
         Ok(Loaded {
             module: Arc::new(Compound::new(parts, &limits)),

@@ -148,6 +148,7 @@ impl Run {
                     .await
                     .is_err()
                 {
+                    self.due = clock::now();
                     break;
                 }
             } else {

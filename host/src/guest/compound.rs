@@ -148,9 +148,15 @@ impl Module for Compound {
         &self,
         context: InstanceContext,
     ) -> Result<Box<dyn QueryInstance>, Failure> {
+        let mut made: Vec<_> = self.parts.iter().map(|_| None).collect();
+        if let [only] = &*self.parts {
+            // It is the one that is asked.
+            let context = only.context(&context);
+            made[0] = Some(only.module.instantiate_query(context).await?);
+        }
         Ok(Box::new(Queries {
             parts: self.parts.clone(),
-            made: self.parts.iter().map(|_| None).collect(),
+            made,
             context,
         }))
     }
@@ -192,7 +198,7 @@ impl Instance for Together {
         let instance = &mut self.running[at].instance;
         let outcome = instance.call(within.as_ref().unwrap_or(request)).await;
         outcome.map_err(|failure| match failure {
-            trap @ Failure::Trap(_) => named(self.parts[at].name(), trap),
+            trap @ Failure::Trap(_) => named(&self.parts, &self.parts[at], trap),
             // The guest's own words.
             other => other,
         })
@@ -213,7 +219,7 @@ impl Instance for Together {
                 Err(Failure::Error(error)) => {
                     tracing::warn!(module = part.name(), %error, "guest failed to take durable tags");
                 }
-                Err(failure) => return Err(named(part.name(), failure)),
+                Err(failure) => return Err(named(&self.parts, part, failure)),
             }
         }
         Ok(())
@@ -224,7 +230,7 @@ impl Instance for Together {
         for (running, part) in self.running.iter_mut().zip(&*self.parts) {
             if part.module.describe().exports.migration {
                 let done = running.instance.migrate(from_revision).await;
-                if !done.map_err(|failure| named(part.name(), failure))? {
+                if !done.map_err(|failure| named(&self.parts, part, failure))? {
                     return Ok(false);
                 }
             }
@@ -238,7 +244,7 @@ impl Instance for Together {
         for (running, part) in self.running.iter_mut().zip(&*self.parts).rev() {
             if running.started {
                 let stopped = running.instance.stop(reason).await;
-                let stopped = stopped.map_err(|failure| named(part.name(), failure));
+                let stopped = stopped.map_err(|failure| named(&self.parts, part, failure));
                 // The others are told all the same.
                 outcome = outcome.and(stopped);
             }
@@ -250,7 +256,7 @@ impl Instance for Together {
         let mut memory = BytesMut::new();
         for (running, part) in self.running.iter_mut().zip(&*self.parts) {
             let state = running.instance.suspend().await;
-            let state = state.map_err(|failure| named(part.name(), failure))?;
+            let state = state.map_err(|failure| named(&self.parts, part, failure))?;
             pack(&mut memory, part.name(), &state)?;
         }
         Ok(memory.freeze())
@@ -264,7 +270,7 @@ impl Instance for Together {
                 continue;
             };
             let resumed = running.instance.resume(from_revision, state).await;
-            resumed.map_err(|failure| named(part.name(), failure))?;
+            resumed.map_err(|failure| named(&self.parts, part, failure))?;
         }
         Ok(())
     }
@@ -279,7 +285,7 @@ impl Together {
         for (running, part) in self.running.iter_mut().zip(&*self.parts) {
             if !running.started && which(&part.module.describe().exports) {
                 let started = running.instance.start().await;
-                started.map_err(|failure| named(part.name(), failure))?;
+                started.map_err(|failure| named(&self.parts, part, failure))?;
                 running.started = true;
             }
         }
@@ -322,9 +328,11 @@ impl QueryInstance for Queries {
     }
 }
 
-/// A failure with the name of the module that it is of.
-fn named(module: &str, failure: Failure) -> Failure {
+/// A failure with the name of the module that it is of, where there are several.
+fn named(parts: &[Part], part: &Part, failure: Failure) -> Failure {
+    let module = part.name();
     match failure {
+        failure if parts.len() == 1 => failure,
         Failure::Error(error) => Failure::Error(GuestError {
             message: format!("module `{module}`: {}", error.message),
             ..error

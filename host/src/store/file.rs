@@ -33,12 +33,12 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions,
     Result,
 };
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 mod lock;
 mod staged;
 mod upload;
 
+use crate::threads;
 use staged::{Staged, etag, etag_micros};
 
 /// The folder for temporary files and locks. A name that ends in `#` and digits cannot be listed or addressed as an object.
@@ -146,7 +146,12 @@ impl ObjectStore for FileStore {
     ) -> Result<PutResult> {
         let target = self.target(location)?;
         let folder = Arc::clone(&self.folder);
-        blocking(move || folder.put(&target, &payload, &options.mode)).await
+        let put = move || folder.put(&target, &payload, &options.mode);
+        if threads::may_block() {
+            // Saves two changes of threads, for which whoever waits for a flush would wait, too.
+            return tokio::task::block_in_place(put);
+        }
+        blocking(put).await
     }
 
     async fn put_multipart_opts(
@@ -455,17 +460,13 @@ fn sync_folder(folder: &FsPath) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Disk work belongs on threads that may block: the caller's own where its runtime has others that go on meanwhile, which saves two
-/// changes of threads; outside a runtime the caller's own, too.
+/// Disk work belongs on threads that may block; outside a runtime the caller's own thread is one.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let Ok(runtime) = Handle::try_current() else {
-        return work();
-    };
-    match runtime.runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        _ => runtime.spawn_blocking(work).await?,
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(work).await?,
+        Err(_) => work(),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! SlateDB retries what the store refuses, and its `close` waits for what is in progress. When a lease is lost, or a
 //! database has to go while its store hangs, the switch makes every call fail at once with an error that nothing retries:
-//! calls to come, calls in flight, streams and uploads. It also counts requests, by operation.
+//! calls to come, calls in flight, streams and uploads. A put into a folder that is on its way to the disk ends with the disk's answer; whoever
+//! waits for its task has a deadline of its own. It also counts requests, by operation.
 
 use std::fmt;
 use std::ops::Range;

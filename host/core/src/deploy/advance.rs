@@ -106,7 +106,8 @@ pub fn advance(record: &RolloutRecord, seen: &Seen, waited: Duration) -> Option<
                 ShardSeen::Unowned => true,
                 // One that failed to go back goes on with what it runs.
                 ShardSeen::Silent | ShardSeen::Down(_) | ShardSeen::Failed { .. } => false,
-                ShardSeen::Runs(revision) => *revision != active.target,
+                // Another rollout may have been in the middle when this one began.
+                ShardSeen::Runs(revision) => *revision == record.stable,
             };
             // A node that does not answer may have shards that nobody else knows of yet.
             let heard = seen.nodes.values().all(|check| *check != Check::Silent);
@@ -127,8 +128,17 @@ fn check(
         Check::Refused(why) => Some(format!("node {name} cannot run it: {why}")),
         _ => None,
     });
+    // Where the rollout before was still going back when this one began, that goes on first.
+    let refuse = |why: String| {
+        let strays = |shard: &ShardSeen| matches!(shard, ShardSeen::Runs(revision) if *revision != record.stable);
+        if seen.shards.iter().any(strays) {
+            back(record, why)
+        } else {
+            end(record, Outcome::Refused, &why)
+        }
+    };
     if let Some(why) = refusal {
-        return Some(end(record, Outcome::Refused, &why));
+        return Some(refuse(why));
     }
     let open = |(name, check): (&NodeName, &Check)| {
         (*check != Check::Fine).then(|| format!("node {name}"))
@@ -152,7 +162,7 @@ fn check(
             Duration::from_millis(active.step_timeout_ms),
             names(open)
         );
-        end(record, Outcome::Refused, &why)
+        refuse(why)
     })
 }
 

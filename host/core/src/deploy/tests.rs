@@ -505,3 +505,24 @@ fn it_has_gone_back_once_no_shard_runs_it() {
         assert_eq!(ended.stable, 1);
     }
 }
+
+#[test]
+fn what_an_earlier_rollout_left_goes_back_before_the_next_ends() {
+    let by = "bob".into();
+    let going = command(&rolling(Plan::All), Command::Abort { by }).expect("it rolls");
+    let on = command(&going, deploy(3, Plan::All)).expect("a way on");
+    let mut seen = seen(&on, &[("a", Check::Refused("no".into()))]);
+    assert_eq!(
+        last(&advance(&on, &seen, SOON).expect("refused")).0,
+        Outcome::Refused
+    );
+    seen.shards[3] = ShardSeen::Runs(2);
+    let back = advance(&on, &seen, SOON).expect("refused");
+    assert_eq!(active(&back).phase, Phase::Back);
+    assert_eq!(advance(&back, &seen, LATE), None, "shard 3 is not back");
+    seen.shards[3] = ShardSeen::Runs(1);
+    let ended = advance(&back, &seen, SOON).expect("gone");
+    let (outcome, why) = last(&ended);
+    assert_eq!(outcome, Outcome::RolledBack);
+    assert!(why.contains("node a cannot run it: no"), "{why}");
+}
