@@ -229,8 +229,8 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
 
     // Another reply, over the same data, in place.
     let spoken = edit(
-        "Ok(Reply::text(count))\n}\n\nfn count",
-        "Ok(Reply::text(format!(\"count {count}\")))\n}\n\nfn count",
+        "        Ok(Reply::text(count))\n    }\n",
+        "        Ok(Reply::text(format!(\"count {count}\")))\n    }\n",
         &original,
     );
     assert_eq!((dev.reloaded(1).await)["revision"], 2);
