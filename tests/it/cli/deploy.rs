@@ -69,7 +69,8 @@ async fn rollout_until(node: &Node, what: &str, holds: impl Fn(&Value) -> bool) 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_is_deployed_replaced_and_brought_back() {
     let folder = folder();
-    let node = empty(folder.path()).await;
+    let setup = Setup::empty(folder.path(), SHARDS);
+    let node = setup.start().await;
     assert_eq!(node.ready["revision"], 0);
     let refused = node.call("get", "a", "").await.expect_err("nothing runs");
     assert_eq!(refused.code(), "not-deployed");
@@ -178,7 +179,7 @@ async fn a_guest_is_deployed_replaced_and_brought_back() {
 
     // What was deployed is what a node starts with, without being told.
     node.stop().await;
-    let node = empty(folder.path()).await;
+    let node = setup.start().await;
     assert_eq!(node.ready["revision"], 1);
     assert_eq!(node.call("increment", "a", "").await.expect("runs"), "3");
     node.stop().await;
