@@ -46,7 +46,7 @@ impl Guest for Bench {
         Ok(self.calls.to_le_bytes().into())
     }
 
-    fn resume(&mut self, _from_revision: u64, state: &[u8]) -> Result<()> {
+    fn resume(&mut self, _from_revision: u64, state: Vec<u8>) -> Result<()> {
         self.calls = state.try_into().map_or(0, u64::from_le_bytes);
         Ok(())
     }

@@ -296,3 +296,19 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
     let ended = dev.process.ended().await;
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guest_of_the_bench_builds_and_swaps() {
+    let words = "bench swap --swaps 2 --shards 2 --callers 2 --store memory: --json";
+    let words: Vec<&str> = words.split(' ').collect();
+    let report = Process::spawn(building(&words))
+        .ended()
+        .await
+        .with(0)
+        .json();
+    assert_eq!(
+        (&report["swaps"], &report["shards"]),
+        (&2.into(), &2.into())
+    );
+    assert!(report["calls"].as_u64().is_some_and(|calls| calls > 0));
+}
