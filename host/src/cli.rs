@@ -20,6 +20,7 @@ mod config;
 mod deploy;
 mod dev;
 mod doctor;
+pub mod language;
 mod load;
 mod new;
 mod nodes;

@@ -48,6 +48,17 @@ use units::{GIB, KIB, MIB, Size, Span};
 pub const KEY_MAX_BYTES: u64 = 65_535;
 /// The longest path and query that HTTP's library takes, in bytes.
 const URI_MAX_BYTES: u64 = 65_534;
+/// What `quarry dev` watches in a project of any language.
+const WATCHED: [&str; 8] = [
+    "src",
+    "app",
+    "wit",
+    "quarry_guest",
+    "Cargo.toml",
+    "package.json",
+    "tsconfig.json",
+    "requirements.txt",
+];
 /// The most instances of components that a node can have; see the pool in `guest::wasm`.
 const INSTANCES_MAX: u32 = 12_000;
 
@@ -248,9 +259,9 @@ section! {
 
     /// The module's name within its revision.
     name: String = "main".into(), Kind::Name;
-    /// The component's file. In a file's value, relative to the file. Without one, `quarry build` finds what cargo made.
+    /// The component's file. In a file's value, relative to the file. Without one, it is what the build of the language makes.
     path: Option<PathBuf> = None, Kind::File;
-    /// What the guest is written in. `rust` has a build command of its own; any other needs `module.build`.
+    /// What the guest is written in. `rust`, `typescript`, `javascript` and `python` are built by themselves; any other needs `module.build`.
     language: String = "rust".into(), Kind::Name;
     /// The command that builds the component, run by `sh` in the project's folder.
     build: Option<String> = None, Kind::Text(4096);
@@ -259,7 +270,7 @@ section! {
     /// A call that shows something, for `quarry dev` to print: a method, a key, and a payload where it takes one.
     example: Option<String> = None, Kind::Text(1024);
     /// Files and folders whose change makes `quarry dev` build again, relative to the project.
-    watch: Vec<String> = ["src", "Cargo.toml", "wit"].map(String::from).to_vec(), Kind::List;
+    watch: Vec<String> = WATCHED.map(String::from).to_vec(), Kind::List;
 }
 
 section! {

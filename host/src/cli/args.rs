@@ -4,6 +4,7 @@ use std::{fmt, path::PathBuf};
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
+use super::language::Language;
 use crate::bench::cluster::Part;
 use crate::config::units::Span;
 
@@ -316,17 +317,9 @@ pub struct New {
     /// What the guest is written in
     #[arg(long, value_enum, default_value_t)]
     pub lang: Language,
-    /// Folder of the guest SDK; otherwise the one of the checkout that this program was built from, if it is there
+    /// Folder of the guest SDK, for Rust; otherwise the one of the checkout that this program was built from, if it is there
     #[arg(long, value_name = "DIR", env = "QUARRY_SDK_PATH")]
     pub sdk_path: Option<PathBuf>,
-}
-
-/// A language with a template.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Language {
-    /// Rust
-    #[default]
-    Rust,
 }
 
 /// Arguments of `quarry build`.

@@ -201,7 +201,7 @@ async fn guest(scratch: &Path, out: Output) -> Result<PathBuf, Error> {
         source,
     };
     fs::create_dir_all(dir.join("src")).map_err(|source| written("its folder", source))?;
-    let sdk = new::sdk(None)?;
+    let sdk = new::sdk::rust(None)?;
     fs::write(dir.join("Cargo.toml"), MANIFEST.replace("{sdk}", &sdk))
         .map_err(|source| written("Cargo.toml", source))?;
     fs::write(dir.join("src/lib.rs"), SOURCE).map_err(|source| written("src/lib.rs", source))?;

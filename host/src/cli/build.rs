@@ -11,6 +11,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 mod command;
+mod recipe;
 
 use super::{Error as CliError, Exit, Output, args::Build};
 use crate::{
@@ -119,8 +120,12 @@ pub async fn build(
     on_output: impl FnMut(&str),
 ) -> Result<Built, Error> {
     let start = clock::now();
-    let made = command::run(dir, module, on_output).await?;
-    let path = match (&module.path, made.as_slice()) {
+    let recipe = recipe::of(dir, module)?;
+    let made = command::run(dir, &recipe, on_output).await?;
+    let path = match (
+        module.path.as_ref().or(recipe.component.as_ref()),
+        made.as_slice(),
+    ) {
         (Some(path), _) => path.clone(),
         (None, [path]) => path.clone(),
         (None, []) => {

@@ -14,8 +14,9 @@ use tokio::{
     process::{Child, Command},
 };
 
+use super::recipe::{Kind, Recipe, Step};
 use super::{Error, color};
-use crate::config::Module;
+use crate::clock;
 
 /// A build that takes longer is ended.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -26,56 +27,33 @@ const TAIL_MAX_BYTES: usize = 64 * 1024;
 /// A longer line is handed on in parts.
 const LINE_MAX_BYTES: usize = 1 << 20;
 
-const CARGO: [&str; 6] = [
-    "build",
-    "--release",
-    "--target",
-    "wasm32-wasip2",
-    "--lib",
-    "--message-format=json-render-diagnostics",
-];
-
-/// Runs the build command of a project and returns the components that it told of; only cargo does.
+/// Runs the steps of a build one after another, and returns the components that they told of; only cargo does.
 pub(super) async fn run(
     dir: &Path,
-    module: &Module,
+    recipe: &Recipe,
     mut on_output: impl FnMut(&str),
 ) -> Result<Vec<PathBuf>, Error> {
-    let (mut command, shown) = match &module.build {
-        Some(line) if module.path.is_none() => {
-            return Err(Error::Project(format!(
-                "module.build is `{line}`, and module.path does not say which component it makes: set both"
-            )));
-        }
-        Some(line) => {
-            let mut command = Command::new("sh");
-            command.args(["-c", line]);
-            (command, line.clone())
-        }
-        None if module.language != "rust" => {
-            return Err(Error::Project(format!(
-                "module.language is {:?}, which has no build command of its own: set module.build and module.path",
-                module.language
-            )));
-        }
-        None if !dir.join("Cargo.toml").exists() => {
-            return Err(Error::Project(format!(
-                "{} has no Cargo.toml: set module.build and module.path in quarry.toml for another way to build",
-                dir.display()
-            )));
-        }
-        None => {
-            let mut command = Command::new("cargo");
-            command.args(CARGO);
-            if color() {
-                command.env("CARGO_TERM_COLOR", "always");
-            }
-            (
-                command,
-                "cargo build --release --target wasm32-wasip2".into(),
-            )
-        }
-    };
+    let begun = clock::now();
+    let mut made = Vec::new();
+    for step in &recipe.steps {
+        let left = BUILD_LIMIT.saturating_sub(clock::now().saturating_duration_since(begun));
+        made.extend(run_step(dir, step, left, &mut on_output).await?);
+    }
+    Ok(made)
+}
+
+async fn run_step(
+    dir: &Path,
+    step: &Step,
+    left: Duration,
+    on_output: &mut impl FnMut(&str),
+) -> Result<Vec<PathBuf>, Error> {
+    let mut command = Command::new(&step.program);
+    command.args(&step.args);
+    if color() {
+        command.env("CARGO_TERM_COLOR", "always");
+        command.env("FORCE_COLOR", "1");
+    }
     command
         .current_dir(dir)
         .stdin(Stdio::null())
@@ -85,45 +63,43 @@ pub(super) async fn run(
     // A group of its own, so that the compilers under cargo or a shell end with it.
     #[cfg(unix)]
     command.process_group(0);
-    let child = command.spawn().map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound if module.build.is_none() => missing_tool("cargo"),
-        _ => Error::Run {
-            command: shown.clone(),
-            source,
-        },
-    })?;
+    let shown = || step.shown.clone();
+    let child = command
+        .spawn()
+        .map_err(|source| match (source.kind(), step.kind) {
+            (io::ErrorKind::NotFound, Kind::Cargo) => missing_tool("cargo"),
+            (io::ErrorKind::NotFound, Kind::Tool { what, install }) => Error::Missing {
+                what: format!("the build needs {what}, which is missing"),
+                install: install.into(),
+            },
+            _ => Error::Run {
+                command: shown(),
+                source,
+            },
+        })?;
     let group = Group { id: child.id() };
-    let ended = tokio::time::timeout(
-        BUILD_LIMIT,
-        follow(child, module.build.is_none(), dir, &mut on_output),
-    )
-    .await;
+    let is_cargo = step.kind == Kind::Cargo;
+    let ended = tokio::time::timeout(left, follow(child, is_cargo, dir, on_output)).await;
     let Ok(ended) = ended else {
         return Err(Error::TooLong {
-            command: shown,
+            command: shown(),
             limit: BUILD_LIMIT,
         });
     };
     let (status, stderr, made) = ended.map_err(|source| Error::Run {
-        command: shown.clone(),
+        command: shown(),
         source,
     })?;
     group.ended();
     if status.success() {
         return Ok(made);
     }
-    let tool = || {
-        module
-            .build
-            .as_deref()
-            .and_then(|line| line.split_whitespace().next())
-            .unwrap_or("sh")
-    };
-    if status.code() == Some(127) && module.build.is_some() {
-        return Err(missing_tool(tool()));
+    if status.code() == Some(127) && step.kind == Kind::Shell {
+        let tool = step.shown.split_whitespace().next();
+        return Err(missing_tool(tool.unwrap_or("sh")));
     }
     Err(missing_target(&stderr).unwrap_or(Error::Failed {
-        command: shown,
+        command: shown(),
         status: status.to_string(),
         stderr,
     }))

@@ -170,7 +170,8 @@ fn lock(project: &Mutex<Project>) -> MutexGuard<'_, Project> {
 /// What builds and tools make, below an entry.
 fn is_ignored(name: impl AsRef<std::ffi::OsStr>) -> bool {
     let name = name.as_ref();
-    name == "target" || name.as_encoded_bytes().starts_with(b".")
+    let made = ["target", "node_modules", "__pycache__"];
+    made.iter().any(|made| name == *made) || name.as_encoded_bytes().starts_with(b".")
 }
 
 /// The path without `.` and `..`.
@@ -203,6 +204,7 @@ mod tests {
             ("/p/g/src/deep/er.rs", true),
             ("/p/g/src/.lib.rs.swp", false),
             ("/p/g/src/target/x", false),
+            ("/p/g/src/__pycache__/app.pyc", false),
             ("/p/g/quarry.toml", true),
             ("/p/g/Cargo.toml", true),
             ("/p/g/Cargo.lock", false),
@@ -220,6 +222,7 @@ mod tests {
         for (path, belongs) in [
             ("/p/g/any/thing", true),
             ("/p/g/target/x", false),
+            ("/p/g/node_modules/x/package.json", false),
             ("/p/g/.git/index", false),
         ] {
             assert_eq!(all.has(Path::new(path)), belongs, "{path}");

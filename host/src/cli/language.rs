@@ -1,0 +1,61 @@
+//! The languages that `quarry new` makes projects in, and that `quarry build` builds without being told how.
+//!
+//! A further language is a row of [`LANGUAGES`], its templates in `new/templates.rs`, and its recipe in `build/recipe.rs`.
+
+use clap::ValueEnum;
+
+/// A language with a template and a recipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// Rust
+    #[default]
+    Rust,
+    /// TypeScript
+    #[value(alias = "typescript")]
+    Ts,
+    /// JavaScript
+    #[value(alias = "javascript")]
+    Js,
+    /// Python
+    #[value(alias = "py")]
+    Python,
+}
+
+/// Each language with its names in `module.language`, the first of which templates use.
+const LANGUAGES: [(Language, &[&str]); 4] = [
+    (Language::Rust, &["rust"]),
+    (Language::Ts, &["typescript", "ts"]),
+    (Language::Js, &["javascript", "js"]),
+    (Language::Python, &["python"]),
+];
+
+impl Language {
+    /// The language that `module.language` names, if it is one of these.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        let row = LANGUAGES.iter().find(|(_, names)| names.contains(&name))?;
+        Some(row.0)
+    }
+
+    /// The languages as `module.language` names them, for messages.
+    pub(super) fn known() -> String {
+        LANGUAGES.map(|(_, names)| names[0]).join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_language_has_a_name() {
+        for language in Language::value_variants() {
+            let row = LANGUAGES.iter().find(|(other, _)| other == language);
+            let (_, names) = row.expect("a row");
+            for name in *names {
+                assert_eq!(Language::of(name), Some(*language), "{name}");
+            }
+        }
+        assert_eq!(Language::of("cobol"), None);
+        assert_eq!(Language::of("Rust"), None);
+    }
+}

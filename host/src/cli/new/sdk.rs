@@ -1,0 +1,121 @@
+//! The guest SDKs: where Rust's is, and the files of the others, which a project gets a copy of.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::Error;
+
+/// A file that is part of this program: its path in the project, and its text.
+pub(super) type File = (&'static str, &'static str);
+
+/// The SDK of the checkout that this program was built from.
+const SDK_OF_CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-sdk");
+
+/// The SDK as a value of a Cargo dependency.
+pub(in crate::cli) fn rust(given: Option<&Path>) -> Result<String, Error> {
+    let at = |path: PathBuf| {
+        format!(
+            "{{ path = {} }}",
+            toml::Value::from(path.to_string_lossy().into_owned())
+        )
+    };
+    match given {
+        Some(path) => {
+            if !path.join("Cargo.toml").is_file() {
+                let path = path.display();
+                return Err(Error::Usage(format!(
+                    "{path} is not the guest SDK: it has no Cargo.toml"
+                )));
+            }
+            let source = |source| Error::Io {
+                what: format!("cannot find {}", path.display()),
+                source,
+            };
+            Ok(at(path.canonicalize().map_err(source)?))
+        }
+        None => Path::new(SDK_OF_CHECKOUT).canonicalize().map(at).map_err(|_| {
+            Error::Usage(format!(
+                "the guest SDK is not at {SDK_OF_CHECKOUT}, where this program was built: give its folder with --sdk-path"
+            ))
+        }),
+    }
+}
+
+/// The files below a folder of `guest-sdk/`, as files of a project's folder.
+macro_rules! files {
+    ($from:literal => $to:literal: $($path:literal)*) => {
+        &[$((
+            concat!($to, $path),
+            include_str!(concat!("../../../../guest-sdk/", $from, $path)),
+        )),*]
+    };
+}
+
+/// The interface that guests of every language share.
+pub(super) const WIT: &[File] = files!("wit/" => "quarry_guest/wit/":
+    "cluster.wit" "current-call.wit" "db.wit" "durability.wit" "durable-events.wit" "handler.wit" "handoff.wit" "lifecycle.wit" "log.wit"
+    "metrics.wit" "migration.wit" "options.wit" "queries.wit" "shard.wit" "timer-events.wit" "timers.wit" "types.wit" "worlds.wit"
+);
+
+/// For JavaScript and TypeScript.
+pub(super) const JS: &[File] = &[];
+
+/// For Python.
+pub(super) const PYTHON: &[File] = &[];
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs};
+
+    use super::*;
+
+    #[test]
+    fn the_sdk_is_looked_for() {
+        let home = tempfile::tempdir().unwrap();
+        let error = rust(Some(home.path())).unwrap_err();
+        assert!(error.to_string().contains("has no Cargo.toml"), "{error}");
+        fs::write(home.path().join("Cargo.toml"), "").unwrap();
+        let value = rust(Some(home.path())).unwrap();
+        let parsed: toml::Table = format!("sdk = {value}").parse().unwrap();
+        assert_eq!(
+            Path::new(parsed["sdk"]["path"].as_str().unwrap()),
+            home.path().canonicalize().unwrap()
+        );
+    }
+
+    /// A file that is added to an SDK has to be added here, or projects lack it.
+    #[test]
+    fn every_file_of_an_sdk_is_part_of_the_program() {
+        for (folder, to, files) in [
+            ("wit", "quarry_guest/wit/", WIT),
+            ("js", "quarry_guest/", JS),
+            ("python/quarry_guest", "quarry_guest/", PYTHON),
+        ] {
+            let home = Path::new(SDK_OF_CHECKOUT).join(folder);
+            let there: BTreeSet<String> = listed(&home, "")
+                .iter()
+                .map(|path| format!("{to}{path}"))
+                .collect();
+            let here = files.iter().map(|(path, _)| (*path).to_owned()).collect();
+            assert_eq!(there, here, "{folder}");
+        }
+    }
+
+    /// The files of a folder, but for its tests and what tools make.
+    fn listed(folder: &Path, prefix: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if ["test", "node_modules", "__pycache__"].contains(&name.as_str()) {
+                continue;
+            }
+            let path = format!("{prefix}{name}");
+            if entry.file_type().unwrap().is_dir() {
+                found.extend(listed(&entry.path(), &format!("{path}/")));
+            } else {
+                found.push(path);
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,38 @@
+//! The files of a new project, by language.
+
+use super::sdk::{self, File};
+use crate::cli::language::Language;
+
+/// The files of a template, as files of the project.
+macro_rules! template {
+    ($folder:literal: $($path:literal = $from:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../templates/", $folder, $from)))),*]
+    };
+}
+
+// `.in` is the end of what tools would take for something of this repository: cargo a folder with a `Cargo.toml` for a package.
+
+const RUST: &[File] = template!("rust/":
+    "Cargo.toml" = "Cargo.toml.in",
+    "src/lib.rs" = "lib.rs",
+    "quarry.toml" = "quarry.toml",
+    "README.md" = "README.md",
+    ".gitignore" = "gitignore",
+);
+
+const TS: &[File] = &[];
+
+const JS: &[File] = &[];
+
+const PYTHON: &[File] = &[];
+
+/// The files of a project in this language. In texts of its template, and only there, `{{name}}` and `{{sdk}}` stand for what the project is.
+pub(super) fn of(language: Language) -> (&'static [File], Vec<File>) {
+    let (template, sdk): (_, &[&[File]]) = match language {
+        Language::Rust => (RUST, &[]),
+        Language::Ts => (TS, &[sdk::JS, sdk::WIT]),
+        Language::Js => (JS, &[sdk::JS, sdk::WIT]),
+        Language::Python => (PYTHON, &[sdk::PYTHON, sdk::WIT]),
+    };
+    (template, sdk.concat())
+}
