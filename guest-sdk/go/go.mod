@@ -1,0 +1,3 @@
+module quarry/guest
+
+go 1.24
