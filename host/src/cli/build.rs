@@ -11,6 +11,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 mod command;
+mod component;
 mod recipe;
 
 use super::{Error as CliError, Exit, Output, args::Build};
@@ -121,6 +122,11 @@ pub async fn build(
 ) -> Result<Built, Error> {
     let start = clock::now();
     let recipe = recipe::of(dir, module)?;
+    if let Some(folder) = recipe.component.as_deref().and_then(Path::parent) {
+        fs::create_dir_all(folder).map_err(|error| {
+            Error::NoComponent(format!("cannot make {}: {error}", folder.display()))
+        })?;
+    }
     let made = command::run(dir, &recipe, on_output).await?;
     let path = match (
         module.path.as_ref().or(recipe.component.as_ref()),
@@ -144,6 +150,7 @@ pub async fn build(
             )));
         }
     };
+    component::put(path.clone()).await?;
     let (bytes, sha256) = measure(&path)?;
     Ok(Built {
         path,

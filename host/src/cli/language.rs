@@ -19,14 +19,21 @@ pub enum Language {
     /// Python
     #[value(alias = "py")]
     Python,
+    /// C
+    C,
+    /// Go
+    #[value(alias = "golang")]
+    Go,
 }
 
 /// Each language with its names in `module.language`, the first of which templates use.
-const LANGUAGES: [(Language, &[&str]); 4] = [
+const LANGUAGES: [(Language, &[&str]); 6] = [
     (Language::Rust, &["rust"]),
     (Language::Ts, &["typescript", "ts"]),
     (Language::Js, &["javascript", "js"]),
     (Language::Python, &["python"]),
+    (Language::C, &["c"]),
+    (Language::Go, &["go"]),
 ];
 
 impl Language {

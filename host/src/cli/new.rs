@@ -34,7 +34,7 @@ pub(super) fn run(args: &New, out: Output) -> Result<Exit, Error> {
 /// What has to be run once before the first build.
 fn first(language: Language, folder: &str) -> String {
     match language {
-        Language::Rust => String::new(),
+        Language::Rust | Language::C | Language::Go => String::new(),
         Language::Ts | Language::Js => format!("npm ci --prefix {folder} && "),
         Language::Python => format!(
             "python3 -m venv {folder}/.venv && {folder}/.venv/bin/pip install -r {folder}/requirements.txt && "

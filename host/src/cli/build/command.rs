@@ -14,7 +14,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use super::recipe::{Kind, Recipe, Step};
+use super::recipe::{INSTALL_CLANG, Kind, Recipe, Step};
 use super::{Error, color};
 use crate::clock;
 
@@ -49,7 +49,7 @@ async fn run_step(
     on_output: &mut impl FnMut(&str),
 ) -> Result<Vec<PathBuf>, Error> {
     let mut command = Command::new(&step.program);
-    command.args(&step.args);
+    command.args(&step.args).envs(step.env.iter().copied());
     if color() {
         command.env("CARGO_TERM_COLOR", "always");
         command.env("FORCE_COLOR", "1");
@@ -98,7 +98,7 @@ async fn run_step(
         let tool = step.shown.split_whitespace().next();
         return Err(missing_tool(tool.unwrap_or("sh")));
     }
-    Err(missing_target(&stderr).unwrap_or(Error::Failed {
+    Err(missing_target(&stderr).or_else(|| missing_wasi(&stderr)).unwrap_or(Error::Failed {
         command: shown(),
         status: status.to_string(),
         stderr,
@@ -184,6 +184,22 @@ fn missing_target(stderr: &str) -> Option<Error> {
             what: "Rust's target wasm32-wasip2 is missing".into(),
             install: "rustup target add wasm32-wasip2".into(),
         })
+}
+
+/// What clang says where parts of its WebAssembly target are not installed.
+fn missing_wasi(stderr: &str) -> Option<Error> {
+    let parts = [
+        ("unable to execute command: Executable \"wasm-ld", "LLVM's linker for WebAssembly (wasm-ld)"),
+        ("'stdint.h' file not found", "the C library for WASI (wasi-libc)"),
+        ("'stdlib.h' file not found", "the C library for WASI (wasi-libc)"),
+        ("crt1-reactor.o", "the C library for WASI (wasi-libc)"),
+        ("libclang_rt.builtins", "clang's own library for WebAssembly (compiler-rt)"),
+    ];
+    let (_, part) = parts.iter().find(|(sign, _)| stderr.contains(sign))?;
+    Some(Error::Missing {
+        what: format!("the build needs {part}, which is missing"),
+        install: INSTALL_CLANG.into(),
+    })
 }
 
 fn missing_tool(tool: &str) -> Error {

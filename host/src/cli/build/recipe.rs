@@ -9,6 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+mod native;
+
+pub(super) use native::INSTALL_CLANG;
+
 use super::Error;
 use crate::{cli::language::Language, config::Module};
 
@@ -29,6 +33,8 @@ pub(super) struct Recipe {
 pub(super) struct Step {
     pub program: OsString,
     pub args: Vec<OsString>,
+    /// Variables beside those of this program.
+    pub env: &'static [(&'static str, &'static str)],
     /// The command as it is shown to people.
     pub shown: String,
     pub kind: Kind,
@@ -77,6 +83,14 @@ pub(super) fn of(dir: &Path, module: &Module) -> Result<Recipe, Error> {
             let component = component();
             Ok(one(python(dir, &component)?, Some(component)))
         }
+        Some(Language::C) => {
+            let component = component();
+            Ok(one(native::c(dir, &component)?, Some(component)))
+        }
+        Some(Language::Go) => {
+            let component = component();
+            Ok(one(native::go(dir, &component)?, Some(component)))
+        }
         None => Err(Error::Project(format!(
             "module.language is {:?}, which has no build command of its own ({} have): set module.build and module.path",
             module.language,
@@ -96,6 +110,7 @@ fn shell(line: &str) -> Step {
     Step {
         program: "sh".into(),
         args: vec!["-c".into(), line.into()],
+        env: &[],
         shown: line.into(),
         kind: Kind::Shell,
     }
@@ -119,6 +134,7 @@ fn cargo(dir: &Path) -> Result<Step, Error> {
     Ok(Step {
         program: "cargo".into(),
         args: args.map(OsString::from).to_vec(),
+        env: &[],
         shown: "cargo build --release --target wasm32-wasip2".into(),
         kind: Kind::Cargo,
     })
@@ -155,6 +171,7 @@ fn node(dir: &Path, component: &Path) -> Result<Step, Error> {
     Ok(Step {
         program: "node".into(),
         args: vec![SCRIPT.into(), "--out".into(), absolute(component)],
+        env: &[],
         shown: format!("node {SCRIPT}"),
         kind: Kind::Tool {
             what: "`node` (Node.js 20 or later)",
@@ -193,6 +210,7 @@ fn python(dir: &Path, component: &Path) -> Result<Step, Error> {
             "--tool".into(),
             tools.join("componentize-py").into(),
         ],
+        env: &[],
         shown: format!("python3 {SCRIPT}"),
         kind: Kind::Tool {
             what: "`python3` (Python 3.10 or later)",
@@ -261,6 +279,9 @@ mod tests {
                 ["rolldown is missing", "npm ci"],
             ),
             ("python", &[], ["quarry_guest/build.py", "quarry new"]),
+            ("c", &[], ["quarry_guest/quarry.h", "quarry new"]),
+            ("c", &["quarry_guest/quarry.h"], ["src", "no C source"]),
+            ("go", &[], ["no go.mod", "quarry new"]),
             ("cobol", &[], ["\"cobol\"", "rust, typescript"]),
         ] {
             let (home, module) = project(language, files);

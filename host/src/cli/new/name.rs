@@ -28,6 +28,8 @@ pub(super) fn of(path: &Path, language: Language) -> Result<String, Error> {
         Language::Rust => (&TO_RUST[..], "Rust"),
         Language::Ts | Language::Js => (&TO_NPM[..], "npm"),
         Language::Python => (&TO_PYTHON[..], "Python"),
+        Language::C => (&[][..], "C"),
+        Language::Go => (&TO_GO[..], "Go"),
     };
     if taken.contains(&name) {
         return Err(Error::Usage(format!(
@@ -103,6 +105,9 @@ const TO_RUST: [&str; 63] = [
     "while",
     "yield",
 ];
+
+/// Modules that Go keeps for itself, and the one that the project depends on.
+const TO_GO: [&str; 6] = ["cmd", "example", "main", "quarry", "std", "vendor"];
 
 /// Packages that the project itself depends on, and a folder of npm's.
 const TO_NPM: [&str; 5] = [

@@ -51,7 +51,7 @@ macro_rules! files {
 }
 
 /// The interface that guests of every language share.
-pub(super) const WIT: &[File] = files!("wit/" => "quarry_guest/wit/":
+pub(in crate::cli) const WIT: &[File] = files!("wit/" => "quarry_guest/wit/":
     "cluster.wit" "current-call.wit" "db.wit" "durability.wit" "durable-events.wit" "handler.wit" "handoff.wit" "lifecycle.wit" "log.wit"
     "metrics.wit" "migration.wit" "options.wit" "queries.wit" "shard.wit" "timer-events.wit" "timers.wit" "types.wit" "worlds.wit"
 );
@@ -61,6 +61,22 @@ pub(super) const JS: &[File] = &[];
 
 /// For Python.
 pub(super) const PYTHON: &[File] = &[];
+
+/// For C.
+pub(super) const C: &[File] = files!("c/" => "quarry_guest/":
+    "README.md" "bindings/README.md" "bindings/quarry_wit.c" "bindings/quarry_wit.h" "quarry.h" "quarry_export.h" "src/db.c" "src/exports.c"
+    "src/format.c" "src/host.c" "src/internal.h" "src/memory.c"
+);
+
+/// For Go.
+pub(super) const GO: &[File] = files!("go/" => "quarry_guest/":
+    "README.md" "cluster/cluster.go" "db/db.go" "db/scan.go" "durability/durability.go" "durability/export.go" "export.go" "go.mod"
+    "handoff/export.go" "handoff/handoff.go" "internal/abi/memory.go" "internal/abi/memory_wasm.s" "internal/abi/native.go"
+    "internal/abi/values.go" "internal/guest/export.go" "internal/guest/guest.go" "internal/host/bindings.go" "internal/host/native.go"
+    "internal/host/types.go" "internal/host/wasip1.go" "internal/host/wasip1_more.go" "lifecycle/export.go" "lifecycle/lifecycle.go" "log.go"
+    "metrics/metrics.go" "migration/export.go" "migration/migration.go" "options/export.go" "options/options.go" "quarry.go"
+    "quarrytest/quarrytest.go" "queries/export.go" "queries/queries.go" "timers/export.go" "timers/timers.go"
+);
 
 #[cfg(test)]
 mod tests {
@@ -89,6 +105,8 @@ mod tests {
             ("wit", "quarry_guest/wit/", WIT),
             ("js", "quarry_guest/", JS),
             ("python/quarry_guest", "quarry_guest/", PYTHON),
+            ("c", "quarry_guest/", C),
+            ("go", "quarry_guest/", GO),
         ] {
             let home = Path::new(SDK_OF_CHECKOUT).join(folder);
             let there: BTreeSet<String> = listed(&home, "")

@@ -26,6 +26,23 @@ const JS: &[File] = &[];
 
 const PYTHON: &[File] = &[];
 
+const C: &[File] = template!("c/":
+    "src/main.c" = "main.c",
+    "quarry.toml" = "quarry.toml",
+    "README.md" = "README.md",
+    "compile_flags.txt" = "compile_flags.txt",
+    ".gitignore" = "gitignore",
+);
+
+const GO: &[File] = template!("go/":
+    "go.mod" = "go.mod.in",
+    "main.go" = "main.go.in",
+    "main_test.go" = "main_test.go.in",
+    "quarry.toml" = "quarry.toml",
+    "README.md" = "README.md",
+    ".gitignore" = "gitignore",
+);
+
 /// The files of a project in this language. In texts of its template, and only there, `{{name}}` and `{{sdk}}` stand for what the project is.
 pub(super) fn of(language: Language) -> (&'static [File], Vec<File>) {
     let (template, sdk): (_, &[&[File]]) = match language {
@@ -33,6 +50,8 @@ pub(super) fn of(language: Language) -> (&'static [File], Vec<File>) {
         Language::Ts => (TS, &[sdk::JS, sdk::WIT]),
         Language::Js => (JS, &[sdk::JS, sdk::WIT]),
         Language::Python => (PYTHON, &[sdk::PYTHON, sdk::WIT]),
+        Language::C => (C, &[sdk::C]),
+        Language::Go => (GO, &[sdk::GO]),
     };
     (template, sdk.concat())
 }
