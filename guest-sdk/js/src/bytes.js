@@ -14,9 +14,15 @@ export function bytes(value, what = 'a value') {
   throw QuarryError.invalidArgument(`${what} is a Uint8Array or a string, not ${kind}`);
 }
 
-/** Whether this is a Uint8Array. What the host hands over may be of another realm, for which `instanceof` says no. */
+/** Whether this is a Uint8Array. What the host hands over may have another prototype, for which `instanceof` says no. */
 export function isBytes(value) {
   return Object.prototype.toString.call(value) === '[object Uint8Array]';
+}
+
+/** Bytes of the host as the guest knows them: its own `Uint8Array`, so that `instanceof` holds. */
+export function received(value) {
+  if (value === undefined || value instanceof Uint8Array) return value;
+  return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
 }
 
 /** Bytes as text, or nothing where they are not UTF-8. */

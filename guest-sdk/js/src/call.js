@@ -1,15 +1,15 @@
 // A call and its reply.
 
 import * as wit from '#wit/current-call';
-import { bytes, fromJson, isBytes, text, toJson } from './bytes.js';
+import { bytes, fromJson, isBytes, received, text, toJson } from './bytes.js';
 import { QuarryError, reason } from './error.js';
 
 /** A call, or a query. */
 export class Call {
   constructor(method, key, payload = new Uint8Array()) {
     this.method = method;
-    this.key = key;
-    this.payload = payload;
+    this.key = received(key);
+    this.payload = received(payload);
   }
 
   /** The routing key, or the error `missing-key`. */

@@ -1,6 +1,6 @@
 // Scans, as iterators.
 
-import { bytes, fromJson, text } from './bytes.js';
+import { bytes, fromJson, received, text } from './bytes.js';
 import { QuarryError, hosted } from './error.js';
 
 /** Entries asked for at first: a scan that is given up soon costs little. */
@@ -33,7 +33,7 @@ export class Cursor {
     if (this.#at >= this.#page.length) return { done: true, value: undefined };
     const { key, value } = this.#page[this.#at];
     this.#at += 1;
-    return { done: false, value: [key, value] };
+    return { done: false, value: [received(key), received(value)] };
   }
 
   /** Ends it early: `break` in a loop does this by itself. */

@@ -2,7 +2,7 @@
 // for that by themselves.
 
 import * as wit from '#wit/db';
-import { bytes, fromJson, text, toJson, u64 } from './bytes.js';
+import { bytes, fromJson, received, text, toJson, u64 } from './bytes.js';
 import { sync } from './call.js';
 import { Cursor, bounds, drop } from './cursor.js';
 import { QuarryError, hosted } from './error.js';
@@ -13,7 +13,7 @@ const LEVELS = { serializable: 'serializable', snapshot: 'snapshot-isolation' };
 
 export function get(key) {
   const at = bytes(key, 'a key');
-  return hosted(() => wit.get(at));
+  return received(hosted(() => wit.get(at)));
 }
 
 export function getText(key) {
@@ -29,7 +29,7 @@ export function getVersioned(key) {
   return mapped(
     hosted(() => wit.getVersioned(at)),
     ({ value, seq, createdAtMs, expiresAtMs }) => ({
-      value,
+      value: received(value),
       seq,
       createdAt: new Date(Number(createdAtMs)),
       expiresAt: mapped(expiresAtMs, (ms) => new Date(Number(ms))),
@@ -39,7 +39,7 @@ export function getVersioned(key) {
 
 export function getMany(keys) {
   const all = Array.from(keys, (key) => bytes(key, 'a key'));
-  return hosted(() => wit.getMany(all));
+  return hosted(() => wit.getMany(all)).map(received);
 }
 
 export function put(key, value, options) {
@@ -112,7 +112,7 @@ class View {
 
   get(key) {
     const at = bytes(key, 'a key');
-    return hosted(() => this._open().get(at));
+    return received(hosted(() => this._open().get(at)));
   }
 
   getText(key) {
@@ -125,7 +125,7 @@ class View {
 
   getMany(keys) {
     const all = Array.from(keys, (key) => bytes(key, 'a key'));
-    return hosted(() => this._open().getMany(all));
+    return hosted(() => this._open().getMany(all)).map(received);
   }
 
   scan(range) {

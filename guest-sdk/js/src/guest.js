@@ -1,7 +1,7 @@
 // What a guest is, and how it becomes the exports of a component.
 
 import * as wit from '#wit/current-call';
-import { bytes } from './bytes.js';
+import { bytes, received } from './bytes.js';
 import { Call, Reply, sync } from './call.js';
 import { parsed } from './context.js';
 import { QuarryError, reason } from './error.js';
@@ -80,7 +80,7 @@ export function exportsOf(guest) {
     },
     handoff: {
       suspend: guarded(() => bytes(sync(handlers().suspend(), '`suspend`'), 'what `suspend` returns')),
-      resume: guarded((from, state) => done(handlers().resume(state, Number(from)), '`resume`')),
+      resume: guarded((from, state) => done(handlers().resume(received(state), Number(from)), '`resume`')),
     },
     migration: { migrate: guarded((from) => migrated(sync(handlers().migrate(Number(from)), '`migrate`'))) },
   };

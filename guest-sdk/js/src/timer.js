@@ -1,10 +1,10 @@
-import { fromJson, text } from './bytes.js';
+import { fromJson, received, text } from './bytes.js';
 
 /** A timer that is due, as `fire` gets it. */
 export class Timer {
   constructor(name, payload, dueMs) {
     this.name = name;
-    this.payload = payload;
+    this.payload = received(payload);
     this.due = new Date(Number(dueMs));
   }
 
