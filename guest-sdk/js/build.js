@@ -1,0 +1,195 @@
+// Builds the component of a project: node build.js --out FILE [--entry FILE]. `quarry build` runs it in the project's folder.
+//
+// Types are checked (TypeScript only), everything is bundled into one file, and the world of the component is made from what is used: of
+// the host's interfaces those that the bundle still imports, and of the optional exports those that the guest has.
+
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { parseArgs } from 'node:util';
+
+const ENTRIES = ['src/app.ts', 'src/app.js'];
+const PACKAGE = 'quarry:shard';
+const VERSION = '0.1.0';
+
+const home = process.cwd();
+const sdk = dirname(realpathSync(fileURLToPath(import.meta.url)));
+
+/** A fault of the project's, whose text says it all. */
+class Fault extends Error {}
+
+try {
+  await main();
+} catch (error) {
+  process.stderr.write(`${error instanceof Fault ? error.message : error.stack}\n`);
+  process.exitCode = 1;
+}
+
+async function main() {
+  if (Number(process.versions.node.split('.')[0]) < 20) {
+    throw new Fault(`Node.js 20 or later is needed, this is ${process.versions.node}`);
+  }
+  const { values } = parseArgs({ options: { out: { type: 'string' }, entry: { type: 'string' } } });
+  const out = resolve(values.out ?? 'target/guest.wasm');
+  const entry = entryOf(values.entry);
+  const work = join(home, 'target/quarry');
+  rmSync(work, { recursive: true, force: true });
+  mkdirSync(work, { recursive: true });
+
+  if (existsSync('tsconfig.json')) {
+    say('checking types');
+    check();
+  }
+  say('bundling');
+  const exported = await exportsOfGuest(entry, work);
+  const imported = await bundle(entry, exported, work);
+  const wit = makeWorld(imported, exported, work);
+  say(`making the component: ${['handler', ...exported].join(', ')}`);
+  const component = await componentize(join(work, 'component.js'), wit);
+  mkdirSync(dirname(out), { recursive: true });
+  // Whole or not at all: `quarry dev` may be reading the one before.
+  writeFileSync(`${out}.part`, component);
+  renameSync(`${out}.part`, out);
+}
+
+function entryOf(given) {
+  const found = given === undefined ? ENTRIES.find((path) => existsSync(path)) : given;
+  if (found === undefined || !existsSync(found)) {
+    throw new Fault(`there is no ${given ?? ENTRIES.join(' or ')}: it is what the guest begins with`);
+  }
+  return resolve(found);
+}
+
+/** The project's own type checker, with its own text. */
+function check() {
+  const script = join(folderOf('typescript'), 'bin/tsc');
+  const ran = spawnSync(process.execPath, [script, '-p', '.', '--noEmit', '--pretty', String(isColored())], { encoding: 'utf8' });
+  process.stderr.write(ran.stdout + ran.stderr);
+  if (ran.status !== 0) throw new Fault('the types do not fit');
+}
+
+/** Runs the guest's own code here, outside of a host, to see which of the optional exports it has. */
+async function exportsOfGuest(entry, work) {
+  const file = join(work, 'probe.mjs');
+  const source = `import guest from ${JSON.stringify(entry)};\nexport default guest;\n`;
+  await rolled('probe', source, file, {});
+  let guest;
+  try {
+    guest = (await import(pathToFileURL(file))).default;
+  } catch (error) {
+    throw new Fault(`${relative(home, entry)} cannot be loaded:\n${error.stack}`);
+  }
+  if (typeof guest?.exported !== 'function') {
+    throw new Fault(`${relative(home, entry)} has to end in \`export default defineGuest({ ... })\``);
+  }
+  return guest.exported();
+}
+
+/** Bundles the component's source, and tells which interfaces of the host it imports. */
+async function bundle(entry, exported, work) {
+  const names = ['handler', ...exported].map(camel).join(', ');
+  const source = [
+    `import { exportsOf, logConsole } from ${JSON.stringify(join(sdk, 'src/component.js'))};`,
+    `import guest from ${JSON.stringify(entry)};`,
+    'logConsole();',
+    `export const { ${names} } = exportsOf(guest);`,
+  ].join('\n');
+  const file = join(work, 'component.js');
+  const options = { conditionNames: ['quarry-component', 'import', 'default'] };
+  const imports = await rolled('component', source, file, options);
+  const foreign = imports.find((name) => !name.startsWith(`${PACKAGE}/`));
+  if (foreign !== undefined) {
+    const hint = foreign.startsWith('node:') ? ': a guest has nothing of Node.js' : '';
+    throw new Fault(`\`${foreign}\` cannot be imported in a component${hint}`);
+  }
+  return imports.map((name) => name.slice(PACKAGE.length + 1).split('@')[0]);
+}
+
+/** Bundles a source into one file, and tells what it imports from outside. */
+async function rolled(name, source, file, resolveOptions) {
+  const { rolldown } = await import(pathToFileURL(join(folderOf('rolldown'), 'dist/index.mjs')));
+  const id = `\0quarry-${name}`;
+  const own = {
+    name: 'quarry',
+    resolveId: (wanted) => (wanted === id ? id : undefined),
+    load: (wanted) => (wanted === id ? source : undefined),
+  };
+  try {
+    const made = await rolldown({
+      input: id,
+      cwd: home,
+      platform: 'neutral',
+      plugins: [own],
+      resolve: { mainFields: ['module', 'main'], ...resolveOptions },
+      external: [/^quarry:/, /^node:/],
+      treeshake: { moduleSideEffects: [{ external: true, sideEffects: false }] },
+      transform: { target: 'es2022' },
+      onLog(level, log) {
+        if (level === 'warn') process.stderr.write(`${log.message}\n`);
+      },
+    });
+    const { output } = await made.write({ file, format: 'esm', codeSplitting: false });
+    await made.close();
+    return [...new Set(output.flatMap((chunk) => chunk.imports ?? []))];
+  } catch (error) {
+    throw new Fault(error.message);
+  }
+}
+
+/** Writes the WIT of this component, and gives its folder. */
+function makeWorld(imported, exported, work) {
+  const wit = join(work, 'wit');
+  const source = [join(sdk, 'wit'), join(sdk, '../wit')].find((folder) => existsSync(join(folder, 'worlds.wit')));
+  if (source === undefined) throw new Fault(`the SDK at ${sdk} has no wit folder`);
+  cpSync(source, join(wit, 'deps/quarry-shard'), { recursive: true });
+  const line = (verb) => (name) => `  ${verb} ${PACKAGE}/${name}@${VERSION};`;
+  const lines = [...imported.sort().map(line('import')), ...['handler', ...exported].map(line('export'))];
+  writeFileSync(join(wit, 'world.wit'), `package quarry:project;\n\nworld guest {\n${lines.join('\n')}\n}\n`);
+  return wit;
+}
+
+async function componentize(sourcePath, witPath) {
+  const script = join(folderOf('@bytecodealliance/componentize-js'), 'src/componentize.js');
+  const tool = await import(pathToFileURL(script));
+  try {
+    const made = await tool.componentize({
+      sourcePath: relative(home, sourcePath),
+      witPath,
+      worldName: 'guest',
+      disableFeatures: ['http', 'fetch-event'],
+    });
+    return made.component;
+  } catch (error) {
+    throw new Fault(told(error.message));
+  }
+}
+
+/** What componentize-js says, with what is usually meant by it. */
+function told(message) {
+  const unknown = /attempted to call an unknown imported function: '(wasi:(random|clocks)[^']*|quarry:[^']*)'/.exec(message);
+  if (unknown === null) return message;
+  const what = { random: 'a random number', clocks: 'the time' }[unknown[2]] ?? `the host (${unknown[1]})`;
+  return `the guest asks for ${what} while its modules are loaded, which happens when it is built; ask in \`start\` or in a handler`;
+}
+
+/** A package of the project, in its own `node_modules` or one above. */
+function folderOf(name) {
+  for (let folder = home; ; folder = dirname(folder)) {
+    const found = join(folder, 'node_modules', name);
+    if (existsSync(found)) return found;
+    if (dirname(folder) === folder) throw new Fault(`${name} is missing; install it with: npm ci`);
+  }
+}
+
+function camel(name) {
+  return name.replace(/-(.)/g, (_, letter) => letter.toUpperCase());
+}
+
+function isColored() {
+  return process.env.FORCE_COLOR === '1';
+}
+
+function say(line) {
+  process.stderr.write(`${line}\n`);
+}

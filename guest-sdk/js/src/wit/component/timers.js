@@ -1,0 +1,2 @@
+// In a component: the host itself.
+export { set, setDurable, cancel, dueMs } from 'quarry:shard/timers@0.1.0';
