@@ -98,11 +98,13 @@ async fn run_step(
         let tool = step.shown.split_whitespace().next();
         return Err(missing_tool(tool.unwrap_or("sh")));
     }
-    Err(missing_target(&stderr).or_else(|| missing_wasi(&stderr)).unwrap_or(Error::Failed {
-        command: shown(),
-        status: status.to_string(),
-        stderr,
-    }))
+    Err(missing_target(&stderr)
+        .or_else(|| missing_wasi(&stderr))
+        .unwrap_or(Error::Failed {
+            command: shown(),
+            status: status.to_string(),
+            stderr,
+        }))
 }
 
 /// Reads both streams to their ends and waits. Streams that something else still holds are left soon after the command ended.
@@ -189,11 +191,23 @@ fn missing_target(stderr: &str) -> Option<Error> {
 /// What clang says where parts of its WebAssembly target are not installed.
 fn missing_wasi(stderr: &str) -> Option<Error> {
     let parts = [
-        ("unable to execute command: Executable \"wasm-ld", "LLVM's linker for WebAssembly (wasm-ld)"),
-        ("'stdint.h' file not found", "the C library for WASI (wasi-libc)"),
-        ("'stdlib.h' file not found", "the C library for WASI (wasi-libc)"),
+        (
+            "unable to execute command: Executable \"wasm-ld",
+            "LLVM's linker for WebAssembly (wasm-ld)",
+        ),
+        (
+            "'stdint.h' file not found",
+            "the C library for WASI (wasi-libc)",
+        ),
+        (
+            "'stdlib.h' file not found",
+            "the C library for WASI (wasi-libc)",
+        ),
         ("crt1-reactor.o", "the C library for WASI (wasi-libc)"),
-        ("libclang_rt.builtins", "clang's own library for WebAssembly (compiler-rt)"),
+        (
+            "libclang_rt.builtins",
+            "clang's own library for WebAssembly (compiler-rt)",
+        ),
     ];
     let (_, part) = parts.iter().find(|(sign, _)| stderr.contains(sign))?;
     Some(Error::Missing {

