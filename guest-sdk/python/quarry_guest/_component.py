@@ -12,8 +12,7 @@ from . import log
 from ._call import Call, Reply
 from ._errors import QuarryError
 from ._guest import Instance, Timer, exported, record_of
-from .codec import to_bytes
-from .context import parsed
+from .codec import parsed_options, to_bytes
 
 # What a guest raises. `sys.exit` is no way to end an instance.
 _RAISED = (Exception, SystemExit)
@@ -81,7 +80,7 @@ class Lifecycle:
 class Options:
     def validate(self, options: str) -> None:
         try:
-            _instance().guest.validate(parsed(options))
+            _instance().guest.validate(parsed_options(options))
         except QuarryError as error:
             raise Err(error.message) from None
         except _RAISED as error:

@@ -49,7 +49,7 @@ def main() -> None:
     shutil.rmtree(work, ignore_errors=True)
     staged = work / "python"
     stage(home, staged, args.app)
-    found = probe(staged, args.app)
+    found = probe(home, args.app)
     names = ["handler", *found["exports"]]
     wit = make_world([name.replace("_", "-") for name in found["imports"]], names, work)
     classes = ", ".join("".join(part.title() for part in name.split("-")) for name in names)
@@ -89,11 +89,11 @@ def stage(home: Path, staged: Path, app: str) -> None:
     shutil.copytree(SDK, staged / SDK.name, ignore=unwanted)
 
 
-def probe(staged: Path, app: str) -> dict[str, list[str]]:
-    # The SDK in the project, which has the host for tests; the staged copy has none.
-    path = [str(SDK.parent), str(staged), *site_packages(Path.cwd())]
+def probe(home: Path, app: str) -> dict[str, list[str]]:
+    # Not the staged copy, which lacks the host for tests.
+    path = [str(SDK.parent), *site_packages(home)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = subprocess.run([sys.executable, "-c", PROBE, app], capture_output=True, text=True, env=env, cwd=staged, check=False)
+    ran = subprocess.run([sys.executable, "-c", PROBE, app], capture_output=True, text=True, env=env, cwd=home, check=False)
     sys.stderr.write(ran.stderr)
     if ran.returncode != 0:
         raise Fault(f"the module `{app}` cannot be loaded; why stands above")
@@ -125,7 +125,8 @@ def environment(work: Path) -> dict[str, str]:
     # An environment without packages: componentize-py would take those of whatever environment it finds.
     empty = work / "no-environment"
     (empty / "lib/python3/site-packages").mkdir(parents=True)
-    return {**os.environ, "VIRTUAL_ENV": str(empty)}
+    # Where componentize-py itself was when it failed is of no use to anybody who builds a guest.
+    return {**os.environ, "VIRTUAL_ENV": str(empty), "RUST_BACKTRACE": "0"}
 
 
 def say(line: str) -> None:

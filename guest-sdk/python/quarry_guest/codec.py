@@ -53,6 +53,14 @@ def whole(value: int, what: str, bits: int = 64) -> int:
     raise QuarryError.invalid_argument(f"{what} is a whole number of {bits} bits, from 0, not {value!r}")
 
 
+def parsed_options(options: str) -> dict[str, Any]:
+    """Options from their JSON."""
+    try:
+        return json.loads(options)
+    except ValueError as error:
+        raise QuarryError("invalid-options", f"the module's options were not understood: {error}") from None
+
+
 class Integer:
     """Integers of one size: as values (little-endian, as merge operators take them) and as keys (which sort as numbers do)."""
 

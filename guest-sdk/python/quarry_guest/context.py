@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from . import _wit
-from ._errors import QuarryError
-from .codec import Bytes, to_bytes
+from .codec import Bytes, parsed_options, to_bytes
 
 _wit_shard = _wit.load("shard")
 _FOR_EVER = (1 << 64) - 1
@@ -55,7 +53,7 @@ def revision() -> int:
 
 def options() -> dict[str, Any]:
     """The module's options, as deployed. Check them in `Guest.validate`, so that wrong ones never get here."""
-    return parsed(_wit_shard.options())
+    return parsed_options(_wit_shard.options())
 
 
 def status() -> str:
@@ -67,11 +65,3 @@ def owned_for() -> float:
     """Seconds for which this node is sure to own the shard; 0 once its deadline has passed, infinity without leases."""
     left = _wit_shard.owned_for_ms()
     return float("inf") if left == _FOR_EVER else left / 1000
-
-
-def parsed(options: str) -> dict[str, Any]:
-    """Options from their JSON."""
-    try:
-        return json.loads(options)
-    except ValueError as error:
-        raise QuarryError("invalid-options", f"the module's options were not understood: {error}") from None
