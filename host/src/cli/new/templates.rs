@@ -20,11 +20,36 @@ const RUST: &[File] = template!("rust/":
     ".gitignore" = "gitignore",
 );
 
-const TS: &[File] = &[];
+const TS: &[File] = template!("ts/":
+    "package.json" = "package.json.in",
+    "package-lock.json" = "package-lock.json.in",
+    "tsconfig.json" = "tsconfig.json.in",
+    "src/app.ts" = "app.ts",
+    "test/app.test.ts" = "app.test.ts",
+    "quarry.toml" = "quarry.toml",
+    "README.md" = "README.md",
+    ".gitignore" = "gitignore",
+);
 
-const JS: &[File] = &[];
+const JS: &[File] = template!("js/":
+    "package.json" = "package.json.in",
+    "package-lock.json" = "package-lock.json.in",
+    "src/app.js" = "app.js",
+    "test/app.test.js" = "app.test.js",
+    "quarry.toml" = "quarry.toml",
+    "README.md" = "README.md",
+    ".gitignore" = "gitignore",
+);
 
-const PYTHON: &[File] = &[];
+const PYTHON: &[File] = template!("python/":
+    "requirements.txt" = "requirements.txt",
+    "app/__init__.py" = "app.py",
+    "tests/__init__.py" = "tests_init.py",
+    "tests/test_app.py" = "test_app.py",
+    "quarry.toml" = "quarry.toml",
+    "README.md" = "README.md",
+    ".gitignore" = "gitignore",
+);
 
 const C: &[File] = template!("c/":
     "src/main.c" = "main.c",

@@ -1,0 +1,141 @@
+"""Builds the component of a project: python3 quarry_guest/build.py --out FILE [--app MODULE] [--tool componentize-py].
+
+`quarry build` runs it in the project's folder. The world of the component is made from what is used: of the host's interfaces those that the
+guest's modules import through the SDK, and of the optional exports those that the guest defines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = "quarry:shard"
+VERSION = "0.1.0"
+#: The version that this SDK was made for.
+TOOL_VERSION = "0.25.1"
+SDK = Path(__file__).resolve().parent
+
+#: Runs in a process of its own: loads the guest outside of a host, and says what it needs.
+PROBE = """
+import importlib, json, sys
+importlib.import_module(sys.argv[1])
+from quarry_guest import _guest, _wit
+print(json.dumps({"imports": sorted(_wit.LOADED), "exports": _guest.interfaces(_guest.exported())}))
+"""
+
+
+class Fault(Exception):
+    """A fault of the project's, whose text says it all."""
+
+
+def main() -> None:
+    if sys.version_info < (3, 10):
+        raise Fault(f"Python 3.10 or later is needed, this is {sys.version.split()[0]}")
+    parser = argparse.ArgumentParser(description="Builds the component of a project.")
+    parser.add_argument("--out", type=Path, default=Path("target/guest.wasm"))
+    parser.add_argument("--app", default="app", help="the module that exports the guest")
+    parser.add_argument("--tool", default="componentize-py")
+    args = parser.parse_args()
+    home = Path.cwd()
+    check_tool(args.tool)
+
+    say("loading the guest")
+    work = home / "target/quarry"
+    shutil.rmtree(work, ignore_errors=True)
+    staged = work / "python"
+    stage(home, staged, args.app)
+    found = probe(home, args.app)
+    names = ["handler", *found["exports"]]
+    wit = make_world([name.replace("_", "-") for name in found["imports"]], names, work)
+    classes = ", ".join("".join(part.title() for part in name.split("-")) for name in names)
+    (staged / "quarry_component.py").write_text(f"import {args.app}\nfrom quarry_guest._component import {classes}\n")
+
+    say(f"making the component: {', '.join(names)}")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    part = args.out.with_name(args.out.name + ".part")
+    command = [args.tool, "-q", "-d", str(wit), "-w", "guest", "componentize", "-p", str(staged), *packages(home), "quarry_component"]
+    ran = subprocess.run([*command, "-o", str(part)], env=environment(work), stdout=sys.stderr, check=False)
+    if ran.returncode != 0:
+        raise Fault("componentize-py failed; what it said stands above")
+    # Whole or not at all: `quarry dev` may be reading the one before.
+    os.replace(part, args.out)
+
+
+def check_tool(tool: str) -> None:
+    try:
+        said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Fault(f"{tool} cannot be run ({error}); install it with: pip install componentize-py=={TOOL_VERSION}") from None
+    if said.split()[-1:] != [TOOL_VERSION]:
+        say(f"this SDK was made for componentize-py {TOOL_VERSION}, and this is {said.strip()}")
+
+
+def stage(home: Path, staged: Path, app: str) -> None:
+    """Copies what belongs into the component, so that nothing else of the project gets there."""
+    unwanted = shutil.ignore_patterns("__pycache__", "*.pyc", "_testing", "testing.py", "build.py", "wit", "py.typed", "README.md")
+    package, module = home / app, home / f"{app}.py"
+    if package.is_dir():
+        shutil.copytree(package, staged / app, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    elif module.is_file():
+        staged.mkdir(parents=True)
+        shutil.copy(module, staged)
+    else:
+        raise Fault(f"there is no {app}/__init__.py or {app}.py: it is what the guest begins with")
+    shutil.copytree(SDK, staged / SDK.name, ignore=unwanted)
+
+
+def probe(home: Path, app: str) -> dict[str, list[str]]:
+    # Not the staged copy, which lacks the host for tests.
+    path = [str(SDK.parent), *site_packages(home)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run([sys.executable, "-c", PROBE, app], capture_output=True, text=True, env=env, cwd=home, check=False)
+    sys.stderr.write(ran.stderr)
+    if ran.returncode != 0:
+        raise Fault(f"the module `{app}` cannot be loaded; why stands above")
+    # What the guest prints while it is loaded comes before.
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def make_world(imports: list[str], exports: list[str], work: Path) -> Path:
+    source = next((folder for folder in (SDK / "wit", SDK.parents[1] / "wit") if (folder / "worlds.wit").exists()), None)
+    if source is None:
+        raise Fault(f"the SDK at {SDK} has no wit folder")
+    wit = work / "wit"
+    shutil.copytree(source, wit / "deps/quarry-shard")
+    lines = [f"  import {PACKAGE}/{name}@{VERSION};" for name in imports] + [f"  export {PACKAGE}/{name}@{VERSION};" for name in exports]
+    (wit / "world.wit").write_text("\n".join(["package quarry:project;", "", "world guest {", *lines, "}", ""]))
+    return wit
+
+
+def site_packages(home: Path) -> list[str]:
+    """Pure Python packages of the project's own environment."""
+    return [str(folder) for folder in sorted(home.glob(".venv/lib/python3*/site-packages"))]
+
+
+def packages(home: Path) -> list[str]:
+    return [argument for folder in site_packages(home) for argument in ("-p", folder)]
+
+
+def environment(work: Path) -> dict[str, str]:
+    # An environment without packages: componentize-py would take those of whatever environment it finds.
+    empty = work / "no-environment"
+    (empty / "lib/python3/site-packages").mkdir(parents=True)
+    # Where componentize-py itself was when it failed is of no use to anybody who builds a guest.
+    return {**os.environ, "VIRTUAL_ENV": str(empty), "RUST_BACKTRACE": "0"}
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Fault as fault:
+        say(str(fault))
+        sys.exit(1)

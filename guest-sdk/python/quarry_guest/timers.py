@@ -1,0 +1,29 @@
+"""Timers of this module in this shard; `Guest.fire` gets them. A name of 1 to 256 bytes has one timer: setting it again replaces it."""
+
+from __future__ import annotations
+
+from . import _wit
+from ._errors import hosted
+from .codec import Bytes, to_bytes, whole
+
+_timers = _wit.load("timers")
+
+
+def set(name: str, after_ms: int, payload: Bytes = b"") -> None:
+    """A timer in memory: forgotten when the shard closes or moves."""
+    hosted(_timers.set, name, whole(after_ms, "`after_ms`"), to_bytes(payload, "a payload"))
+
+
+def set_durable(name: str, after_ms: int, payload: Bytes = b"") -> int:
+    """A timer in the database: fires at least once, wherever the shard is then. Gives the write's seq."""
+    return hosted(_timers.set_durable, name, whole(after_ms, "`after_ms`"), to_bytes(payload, "a payload"))
+
+
+def cancel(name: str) -> bool:
+    """Removes a timer. False where there is none of that name."""
+    return hosted(_timers.cancel, name)
+
+
+def due_ms(name: str) -> int | None:
+    """When a timer is due, in milliseconds since the Unix epoch."""
+    return hosted(_timers.due_ms, name)
