@@ -20,8 +20,9 @@
 //
 // An [Error] goes to the caller as it is, an error that wraps one keeps its code, and any other has the code `error`. A panic becomes the
 // error `panic`, with its stack in the log; the instance and its memory stay, as a server's do when one of its requests panics. Write handlers
-// so that their own state is whole after a panic, or take it from the database. What Go cannot recover from (out of memory, a stack of 250 MB, a
-// deadlock, a concurrent write to a map, os.Exit) is a trap: it fails the call and replaces the instance.
+// so that their own state is whole after a panic, or take it from the database. What Go cannot recover from (out of memory, a stack
+// that overflows after some ten thousand calls, a deadlock, a concurrent write to a map, os.Exit) is a trap: it fails the call and replaces the
+// instance.
 //
 // # Goroutines
 //

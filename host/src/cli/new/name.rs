@@ -107,7 +107,7 @@ const TO_RUST: [&str; 63] = [
 ];
 
 /// Modules that Go keeps for itself, and the one that the project depends on.
-const TO_GO: [&str; 6] = ["cmd", "example", "main", "quarry", "std", "vendor"];
+const TO_GO: [&str; 7] = ["all", "cmd", "example", "main", "quarry", "std", "vendor"];
 
 /// Packages that the project itself depends on, and a folder of npm's.
 const TO_NPM: [&str; 5] = [
