@@ -261,7 +261,7 @@ section! {
     name: String = "main".into(), Kind::Name;
     /// The component's file. In a file's value, relative to the file. Without one, it is what the build of the language makes.
     path: Option<PathBuf> = None, Kind::File;
-    /// What the guest is written in. `rust`, `typescript`, `javascript` and `python` are built by themselves; any other needs `module.build`.
+    /// What the guest is written in. `rust`, `typescript`, `javascript`, `python`, `c` and `go` are built by themselves; any other needs `module.build`.
     language: String = "rust".into(), Kind::Name;
     /// The command that builds the component, run by `sh` in the project's folder.
     build: Option<String> = None, Kind::Text(4096);

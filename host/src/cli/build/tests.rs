@@ -81,10 +81,10 @@ async fn what_goes_wrong_is_said() {
     for (module, part) in [
         (
             Module {
-                language: "go".into(),
+                language: "cobol".into(),
                 ..Module::default()
             },
-            "\"go\"",
+            "\"cobol\"",
         ),
         (Module::default(), "has no Cargo.toml"),
     ] {
