@@ -196,7 +196,7 @@ fn missing_wasi(stderr: &str) -> Option<Error> {
             "LLVM's linker for WebAssembly (wasm-ld)",
         ),
         (
-            "'stdint.h' file not found",
+            "'string.h' file not found",
             "the C library for WASI (wasi-libc)",
         ),
         (
@@ -345,6 +345,36 @@ mod tests {
             let expected: Vec<_> = expected.into_iter().map(PathBuf::from).collect();
             assert_eq!(components(line, Some(own)), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn a_part_of_clang_that_is_missing_is_named() {
+        for (said, part) in [
+            (
+                "clang: error: unable to execute command: Executable \"wasm-ld-19\" doesn't exist!",
+                "wasm-ld",
+            ),
+            (
+                "quarry.h:29:10: fatal error: 'string.h' file not found",
+                "wasi-libc",
+            ),
+            (
+                "wasm-ld: error: cannot open crt1-reactor.o: No such file or directory",
+                "wasi-libc",
+            ),
+            (
+                "wasm-ld: error: cannot open /x/libclang_rt.builtins-wasm32.a: No such file",
+                "compiler-rt",
+            ),
+        ] {
+            let error = missing_wasi(said).map(|error| error.to_string());
+            let error = error.unwrap_or_default();
+            assert!(
+                error.contains(part) && error.contains("apt-get install"),
+                "{said}: {error}"
+            );
+        }
+        assert!(missing_wasi("main.c:1:1: error: expected ';'").is_none());
     }
 
     #[tokio::test]
