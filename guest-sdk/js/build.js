@@ -98,11 +98,6 @@ async function bundle(entry, exported, work) {
   const file = join(work, 'component.js');
   const options = { conditionNames: ['quarry-component', 'import', 'default'] };
   const imports = await rolled('component', source, file, options);
-  const foreign = imports.find((name) => !name.startsWith(`${PACKAGE}/`));
-  if (foreign !== undefined) {
-    const hint = foreign.startsWith('node:') ? ': a guest has nothing of Node.js' : '';
-    throw new Fault(`\`${foreign}\` cannot be imported in a component${hint}`);
-  }
   return imports.map((name) => name.slice(PACKAGE.length + 1).split('@')[0]);
 }
 
@@ -110,6 +105,7 @@ async function bundle(entry, exported, work) {
 async function rolled(name, source, file, resolveOptions) {
   const { rolldown } = await import(pathToFileURL(join(folderOf('rolldown'), 'dist/index.mjs')));
   const id = `\0quarry-${name}`;
+  let imports;
   const own = {
     name: 'quarry',
     resolveId: (wanted) => (wanted === id ? id : undefined),
@@ -131,10 +127,14 @@ async function rolled(name, source, file, resolveOptions) {
     });
     const { output } = await made.write({ file, format: 'esm', codeSplitting: false });
     await made.close();
-    return [...new Set(output.flatMap((chunk) => chunk.imports ?? []))];
+    imports = [...new Set(output.flatMap((chunk) => chunk.imports ?? []))];
   } catch (error) {
     throw new Fault(error.message);
   }
+  const foreign = imports.find((name) => !name.startsWith(`${PACKAGE}/`));
+  if (foreign === undefined) return imports;
+  const hint = foreign.startsWith('node:') ? ': a guest has nothing of Node.js' : '';
+  throw new Fault(`\`${foreign}\` cannot be imported in a component${hint}`);
 }
 
 /** Writes the WIT of this component, and gives its folder. */
