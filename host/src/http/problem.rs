@@ -206,7 +206,9 @@ pub fn status_of(error: &CallError) -> StatusCode {
         | CallErrorKind::Unreachable
         | CallErrorKind::Quarantined
         | CallErrorKind::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
-        CallErrorKind::Refused => StatusCode::CONFLICT,
+        CallErrorKind::Refused | CallErrorKind::Cycle | CallErrorKind::Depth => {
+            StatusCode::CONFLICT
+        }
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         CallErrorKind::Guest => guest_status(&error.code, error.retryable),
@@ -275,6 +277,8 @@ mod tests {
             (K::Quarantined, 503, "host", false),
             (K::NoRoom, 503, "host", true),
             (K::NoQueries, 404, "host", false),
+            (K::Cycle, 409, "host", false),
+            (K::Depth, 409, "host", false),
             (K::Timeout, 504, "host", false),
             (K::Unknown, 500, "host", false),
             (K::Trap(TrapKind::Aborted), 500, "trap", false),
