@@ -329,4 +329,4 @@ fn invalid(code: &str, message: String) -> CallError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -12,6 +12,7 @@
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
 //! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), quarantined (`quarantined`), or the node has no room for an instance (`no-room`) | 503 | host |
 //! | an operator's command cannot be carried out now (`refused`) | 409 | host |
+//! | a call between shards that could never be answered, or goes too deep (`call-cycle`, `call-depth`; from outside there is none) | 409 | host |
 //! | there is no such revision or module (`no-revision`, `no-module`) | 404 | host |
 //! | what is deployed, or lies in the bucket, does not allow it (`rollout-busy`, `rollout-idle`, `rollout-not-held`, `rollout-goes-back`, `unchanged`, `revision-needed`, `no-way-back`, `module-incomplete`, `module-tampered`, `too-many`, `pinned`) | 409 | host |
 //! | a module is empty or too large (`module-size`) | 413 | host |
