@@ -214,6 +214,10 @@ impl ModuleMetrics {
     }
 
     fn dropped(&self, state: &mut State, name: &str, why: &Dropped) {
+        // What options are checked with is of no module.
+        if self.module.is_empty() {
+            return;
+        }
         let dropped = state.dropped.get_or_insert_with(|| {
             let labels = vec![
                 Label::new("cluster", self.cluster.clone()),
@@ -221,10 +225,6 @@ impl ModuleMetrics {
             ];
             counter!(GUEST_METRICS_DROPPED.name, labels)
         });
-        // What options are checked with is of no module.
-        if self.module.is_empty() {
-            return;
-        }
         dropped.increment(1);
         state.unsaid += 1;
         let now = clock::now();

@@ -60,13 +60,7 @@ impl Waits {
             let Some(queued) = state.remove(from, call) else {
                 continue;
             };
-            // Its caller does not wait any more, so that what this shard asks of it is not refused as well.
-            if let Some(caller) = queued.chain.last()
-                && let Some((_, target)) = state.waiting.get(caller)
-                && *target == from
-            {
-                state.waiting.remove(caller);
-            }
+            state.answered(&queued.chain, from);
             // An error means that its caller has given up.
             _ = queued.refuse.send(meeting);
         }
@@ -88,6 +82,7 @@ impl Waits {
     ) -> Result<(Ticket, oneshot::Receiver<Meeting>), Meeting> {
         let mut state = self.lock();
         if let Some(meeting) = chain::meets(chain, shard, |shard| state.waits_for(shard)) {
+            state.answered(chain, shard);
             return Err(meeting);
         }
         let number = state.number();
@@ -134,6 +129,15 @@ impl State {
             Some((*number, meeting))
         };
         queued.filter_map(meeting).collect()
+    }
+
+    /// A call to a shard was refused: its caller does not wait any more, so that what is asked of that is not refused as well.
+    fn answered(&mut self, chain: &[u32], by: u32) {
+        if let Some(caller) = chain.last()
+            && self.waits_for(*caller) == Some(by)
+        {
+            self.waiting.remove(caller);
+        }
     }
 
     fn remove(&mut self, shard: u32, number: u64) -> Option<Queued> {
