@@ -78,7 +78,7 @@ impl Running {
         let info = start.module.describe().clone();
         let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
         let waits = start.reach.waits.clone();
-        let calls = Calls::new(start.shard, start.shards, start.db.clone(), start.reach);
+        let others = Calls::new(start.shard, start.shards, start.db.clone(), start.reach);
         let metrics = metrics::guest::of(&start.cluster, &info.name);
         let context = InstanceContext {
             cluster: start.cluster,
@@ -97,7 +97,7 @@ impl Running {
                 info.revision,
                 limits.log_bytes_per_second,
             )),
-            calls: Arc::new(calls),
+            calls: Arc::new(others),
             metrics,
         };
         let queue = Arc::new(Queue {
