@@ -37,6 +37,7 @@
 //! - [`codec`] says how typed keys and values become bytes.
 //! - [`context`] says where this instance runs, and holds its options.
 //! - [`durability`] tells when writes became durable.
+//! - [`timers`] have something done later, in memory or for sure.
 //! - [`log`] lines go to the guest's log on the host, with key-value pairs as fields. So do standard output and standard
 //!   error, and with it the message of a panic.
 #![cfg_attr(
@@ -80,6 +81,7 @@ mod logger;
 mod sys;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+pub mod timers;
 
 pub use call::{Call, Reply};
 pub use error::{Error, Result};
@@ -94,6 +96,7 @@ struct Readme;
 /// What most guests use.
 pub mod prelude {
     pub use crate::codec::Json;
+    pub use crate::timers::Timer;
     pub use crate::{Call, Error, Guest, Reply, Result, StopReason, db, log};
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::call::{CallError, CallErrorKind, Durability, Read};
 use crate::clock;
 use crate::db::ShardDb;
+use crate::guest::timers::Timers;
 use crate::guest::{Limits, Module, Request, ShardFlag};
 
 mod held;
@@ -22,6 +23,7 @@ pub mod sample;
 pub mod slot;
 pub mod swap;
 pub mod task;
+mod timers;
 
 use queries::QueryPool;
 
@@ -88,6 +90,7 @@ pub struct ShardHandle {
     flag: Arc<ShardFlag>,
     runs: Arc<Runs>,
     queries: Arc<QueryPool>,
+    timers: Timers,
 }
 
 /// What a shard runs, for who looks from outside.
@@ -175,6 +178,12 @@ impl ShardHandle {
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.calls.load(Ordering::Relaxed) + self.queries.queued()
+    }
+
+    /// Timers that are set, as far as they are in memory.
+    #[must_use]
+    pub fn timers(&self) -> usize {
+        self.timers.pending()
     }
 
     /// Its instances for queries.

@@ -18,6 +18,7 @@ use crate::clock;
 use crate::db::ShardDb;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use crate::guest::{InstanceContext, Module, ShardFlag, StopReason};
 
 /// How much longer than its limits a start or an end may take.
@@ -71,6 +72,7 @@ impl Running {
         let limits = start.db.limits().clone();
         let gate = start.db.gate().clone();
         let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
+        let (timers, schedule) = Timers::new(start.db.clone(), limits.timers);
         let info = start.module.describe().clone();
         let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
         let context = InstanceContext {
@@ -83,6 +85,7 @@ impl Running {
             db: start.db.clone(),
             gate: gate.clone(),
             notifier: Arc::new(notifier.next().of(&info.name)),
+            timers: timers.next().of(&info),
             status: flag.clone(),
             log: Arc::new(GuestLog::new(
                 start.shard,
@@ -113,6 +116,7 @@ impl Running {
             flag,
             runs: runs.clone(),
             queries: queries.clone(),
+            timers: timers.clone(),
         });
         let (started, first) = oneshot::channel();
         let shard = Shard {
@@ -122,8 +126,11 @@ impl Running {
             module: start.module,
             context,
             notifier,
+            timers,
             guest: Guest::Waiting(clock::now()),
             tags,
+            schedule,
+            fired_last: false,
             traps: Ledger::new(limits.traps, limits.trap_window),
             held: Held::new(limits.queue_bytes),
             born: clock::now(),

@@ -17,6 +17,7 @@ use crate::db::{Error, ReadView, ShardDb};
 use crate::gate::Gate;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use crate::guest::{GuestError, InstanceContext, Limits, ModuleInfo, ShardFlag};
 
 /// The data of an instance's store.
@@ -59,9 +60,10 @@ enum Access {
     Writes {
         db: Arc<ShardDb>,
         notifier: Option<Arc<Notifier>>,
+        timers: Timers,
     },
     /// An instance for queries.
-    ReadOnly,
+    ReadOnly { timers: Timers },
     /// An instance that checks options: there is no database.
     Closed,
 }
@@ -80,6 +82,7 @@ impl State {
             access: Access::Writes {
                 db: context.db.clone(),
                 notifier,
+                timers: context.timers.clone(),
             },
         };
         Self::new(Place::of(info, context), data, limits)
@@ -94,7 +97,9 @@ impl State {
         let data = Data {
             reads: ReadView::closed(limits.clone()),
             gate: Some(context.gate.clone()),
-            access: Access::ReadOnly,
+            access: Access::ReadOnly {
+                timers: context.timers.clone(),
+            },
         };
         Self::new(Place::of(info, context), data, limits)
     }
@@ -172,7 +177,7 @@ impl Data {
     pub(super) fn db(&self) -> Result<&Arc<ShardDb>, Error> {
         match &self.access {
             Access::Writes { db, .. } => Ok(db),
-            Access::ReadOnly => Err(read_only()),
+            Access::ReadOnly { .. } => Err(read_only()),
             Access::Closed => Err(no_database()),
         }
     }
@@ -182,7 +187,28 @@ impl Data {
         match &self.access {
             Access::Writes { db, .. } => db.snapshot(),
             // A query's view does not change.
-            Access::ReadOnly => Ok(self.reads.clone()),
+            Access::ReadOnly { .. } => Ok(self.reads.clone()),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// Sets timers.
+    pub(super) fn timers(&self) -> Result<&Timers, Error> {
+        match &self.access {
+            Access::Writes { timers, .. } => Ok(timers),
+            Access::ReadOnly { .. } => Err(GuestError::new(
+                "read-only",
+                "a query can ask when a timer is due, and neither set nor cancel one; make it a call",
+            )),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// When a timer is due.
+    pub(super) async fn due_ms(&self, name: &str) -> Result<Option<u64>, Error> {
+        match &self.access {
+            Access::Writes { timers, .. } => timers.due_ms(name).await,
+            Access::ReadOnly { timers } => timers.due_ms_in(&self.reads, name).await,
             Access::Closed => Err(no_database()),
         }
     }
@@ -193,12 +219,13 @@ impl Data {
             Access::Writes {
                 db,
                 notifier: Some(notifier),
+                ..
             } => notifier.when_durable(db, seq, tag),
             Access::Writes { notifier: None, .. } => Err(GuestError::new(
                 "invalid-argument",
                 "this guest does not export `durable-events`, so there is nobody to tell; export it",
             )),
-            Access::ReadOnly => Err(read_only()),
+            Access::ReadOnly { .. } => Err(read_only()),
             Access::Closed => Err(no_database()),
         }
     }

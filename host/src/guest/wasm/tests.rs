@@ -14,6 +14,7 @@ use crate::gate::deadline::Deadline;
 use crate::guest::NoRoom;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use wat::Wat;
 
 pub(super) mod wat;
@@ -49,6 +50,7 @@ impl Bench {
         ));
         let shard = Arc::new(ShardDb::new(db, 1, gate.clone(), limits.clone(), None));
         let (notifier, _tags) = Notifier::new(gate.clone(), limits.notifications);
+        let (timers, _schedule) = Timers::new(shard.clone(), limits.timers);
         let context = InstanceContext {
             cluster: "test".into(),
             node: "one".into(),
@@ -59,6 +61,7 @@ impl Bench {
             db: shard,
             gate,
             notifier: Arc::new(notifier),
+            timers,
             status: Arc::default(),
             log: Arc::new(GuestLog::new(3, "main".into(), 1, 1 << 20)),
         };
