@@ -3,6 +3,7 @@
 mod database;
 mod guests;
 mod migration;
+mod timers;
 
 use crate::error::Result;
 

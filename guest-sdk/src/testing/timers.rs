@@ -267,16 +267,18 @@ impl World {
 
     fn durable_timers(&self, view: u64) -> impl Iterator<Item = Due> {
         let prefix = self.timer_key("");
-        self.store.records(view).filter_map(move |(key, value, seq)| {
-            let name = key.strip_prefix(&*prefix)?;
-            let (due_ms, payload) = value.strip_prefix(&[VERSION])?.split_first_chunk()?;
-            Some(Due {
-                name: String::from_utf8(name.to_vec()).ok()?,
-                payload: payload.to_vec(),
-                due_ms: i64::try_from(u64::from_be_bytes(*due_ms)).ok()?,
-                seq: Some(seq),
+        self.store
+            .records(view)
+            .filter_map(move |(key, value, seq)| {
+                let name = key.strip_prefix(&*prefix)?;
+                let (due_ms, payload) = value.strip_prefix(&[VERSION])?.split_first_chunk()?;
+                Some(Due {
+                    name: String::from_utf8(name.to_vec()).ok()?,
+                    payload: payload.to_vec(),
+                    due_ms: i64::try_from(u64::from_be_bytes(*due_ms)).ok()?,
+                    seq: Some(seq),
+                })
             })
-        })
     }
 
     fn durable_timer(&self, name: &str, view: u64) -> Option<Due> {
@@ -323,8 +325,7 @@ impl World {
         names.extend(early.map(|(name, _)| &**name));
         let (count, limit) = (names.len(), self.settings.limits.timers);
         if count >= limit && !names.contains(&name) {
-            let why =
-                format!("the shard has {count} timers, and may have {limit} (limits.timers)");
+            let why = format!("the shard has {count} timers, and may have {limit} (limits.timers)");
             return Err(Error::new("limit", why).retryable());
         }
         Ok(())

@@ -7,8 +7,8 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use slatedb::config::{PutOptions, ScanOptions, Ttl};
 use slatedb::WriteBatch;
+use slatedb::config::{PutOptions, ScanOptions, Ttl};
 
 use super::{Cursor, Error, ReadView, ShardDb};
 use crate::guest::GuestError;

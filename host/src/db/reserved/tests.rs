@@ -103,7 +103,10 @@ async fn no_write_of_a_guest_reaches_a_record() {
     let mut transaction = db.begin(Isolation::Snapshot).expect("begin");
     for op in ops {
         let batch = vec![Op::put("a", "half"), op.clone()];
-        assert_eq!(db.write(batch).await.expect_err("refused").code, "invalid-key");
+        assert_eq!(
+            db.write(batch).await.expect_err("refused").code,
+            "invalid-key"
+        );
         let error = transaction.write(op).expect_err("refused");
         assert_eq!(error.code, "invalid-key");
     }
@@ -130,9 +133,17 @@ async fn modules_with_a_prefix_stay_apart_from_records() {
         let module = db.within(Bytes::copy_from_slice(prefix));
         let put = module.put(Bytes::copy_from_slice(key), "1".into()).await;
         let got = module.view().get(key).await;
-        assert_eq!((put.is_ok(), got.is_ok()), (good, good), "{prefix:?} {key:?}");
+        assert_eq!(
+            (put.is_ok(), got.is_ok()),
+            (good, good),
+            "{prefix:?} {key:?}"
+        );
         let all = keys(&module.view(), &between(None, None), Order::Ascending).await;
-        assert_eq!(all.iter().any(|found| found == key), good, "{prefix:?} {key:?}");
+        assert_eq!(
+            all.iter().any(|found| found == key),
+            good,
+            "{prefix:?} {key:?}"
+        );
         assert!(
             all.iter().all(|key| check(key, prefix).is_ok()),
             "{prefix:?}: {all:?}"

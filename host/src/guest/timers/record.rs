@@ -105,10 +105,7 @@ mod tests {
         for version in [0, 2, 255] {
             let mut other = good.to_vec();
             other[0] = version;
-            assert_eq!(
-                parse_value(other.into()),
-                Err(Unreadable::Version(version))
-            );
+            assert_eq!(parse_value(other.into()), Err(Unreadable::Version(version)));
         }
     }
 }

@@ -192,9 +192,8 @@ impl Table {
 
     /// The memory of the guest is gone, and with it the volatile timers.
     pub(super) fn forget_volatile(&mut self) {
-        let volatile = |(id, timer): (&u64, &Timer)| {
-            matches!(timer.kind, Kind::Volatile(_)).then_some(*id)
-        };
+        let volatile =
+            |(id, timer): (&u64, &Timer)| matches!(timer.kind, Kind::Volatile(_)).then_some(*id);
         let ids: Vec<u64> = self.timers.iter().filter_map(volatile).collect();
         for id in ids {
             self.forget(id);
