@@ -15,3 +15,4 @@ mod s3;
 mod shard;
 mod stores;
 mod support;
+mod timers;

@@ -118,7 +118,7 @@ fn what_failed_waits_and_is_forgotten_once_it_is_set_anew() {
     let mut bench = Bench::new();
     bench.durable("a", 0);
     let fired = bench.table.take_due(bench.at(0)).expect("due");
-    let mut failed = |bench: &mut Bench, ms, failure| {
+    let failed = |bench: &mut Bench, ms, failure| {
         let now = bench.at(ms).clock;
         let failed = bench.table.failed(fired.id, failure, now);
         failed.map(|(failures, pause)| (failures, pause.as_secs()))
