@@ -19,6 +19,7 @@ use crate::db::ShardDb;
 use crate::guest::calls::{Calls, Reach};
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use crate::guest::{InstanceContext, Module, ShardFlag, StopReason};
 use crate::metrics;
 
@@ -75,6 +76,7 @@ impl Running {
         let limits = start.db.limits().clone();
         let gate = start.db.gate().clone();
         let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
+        let (timers, schedule) = Timers::new(start.db.clone(), limits.timers);
         let info = start.module.describe().clone();
         let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
         let waits = start.reach.waits.clone();
@@ -90,6 +92,7 @@ impl Running {
             db: start.db.clone(),
             gate: gate.clone(),
             notifier: Arc::new(notifier.next().of(&info.name)),
+            timers: timers.next().of(&info),
             status: flag.clone(),
             log: Arc::new(GuestLog::new(
                 start.shard,
@@ -123,6 +126,7 @@ impl Running {
             runs: runs.clone(),
             queries: queries.clone(),
             waits,
+            timers: timers.clone(),
         });
         let (started, first) = oneshot::channel();
         let shard = Shard {
@@ -132,8 +136,11 @@ impl Running {
             module: start.module,
             context,
             notifier,
+            timers,
             guest: Guest::Waiting(clock::now()),
             tags,
+            schedule,
+            fired_last: false,
             traps: Ledger::new(limits.traps, limits.trap_window),
             held: Held::new(limits.queue_bytes),
             born: clock::now(),
