@@ -19,6 +19,7 @@ use super::{
     Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo, QueryInstance,
     Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
+use crate::clock;
 use crate::db::ReadView;
 
 mod bindings;
@@ -213,11 +214,12 @@ impl Instance for WasmInstance {
         let Some(fire) = self.running.exports.fire else {
             return Ok(());
         };
+        let deadline = clock::now() + self.running.limits.wall_time;
         let limit = ("limits.wall_time", self.running.limits.wall_time);
         let params = (&*timer.name, &*timer.payload, timer.due_ms);
         let (outcome,) = self
             .running
-            .enter(CurrentCall::none(), limit, fire, params)
+            .enter(CurrentCall::of_timer(deadline), limit, fire, params)
             .await
             .map_err(Failure::Trap)?;
         outcome.map_err(failure::error)
