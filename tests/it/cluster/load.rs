@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use quarry::client::{Client, Error};
@@ -16,6 +17,9 @@ use crate::support::process::{DEADLINE, call, until};
 
 const ACCOUNTS: u64 = 6;
 const BALANCE: u64 = 1_000;
+/// The pause of a client between two rounds. Without it a test leaves tens of thousands of small objects behind, and spends more time on
+/// removing them than on what it tests.
+const PACE: Duration = Duration::from_millis(40);
 
 /// One client's work. It panics when something is lost.
 #[async_trait]
@@ -53,7 +57,11 @@ impl<W: Work> Load<W> {
                     let door = doors.door(number);
                     let failed = work.round(&door.client, &mut random).await.err();
                     match failed {
-                        None => drop(rounds[number].fetch_add(1, Ordering::SeqCst)),
+                        None => {
+                            rounds[number].fetch_add(1, Ordering::SeqCst);
+                            drop(door);
+                            tokio::time::sleep(PACE).await;
+                        }
                         // Nothing was sent to a node that is gone: that is what the next door is for.
                         Some(Error::Unreachable { .. }) => tokio::task::yield_now().await,
                         Some(error) => {

@@ -20,9 +20,9 @@ const CLIENTS: usize = 6;
 /// Rounds of the clients between two deeds.
 const ROUNDS: u64 = 30;
 /// Leases that a busy machine does not lose.
-const LEASE: &str = "6s";
+const LEASE: &str = "8s";
 /// Until a shard whose owner died is somebody's again.
-const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(6 + 2 + 12);
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(8 + 3 + 12);
 /// How long an answer waits for the rollout to change.
 const LOOK: &str = "200ms";
 
@@ -64,10 +64,7 @@ impl Stage {
     /// Two of three nodes are up, and their first revision was deployed to them.
     async fn begin(data: &Path, seed: u64) -> Self {
         let setup = Setup::empty(data, SHARDS);
-        let setups = NAMES.map(|name| {
-            let setup = leased(setup.clone(), name, LEASE);
-            setup.with(&["--set", "lease.interval=1s"])
-        });
+        let setups = NAMES.map(|name| leased(setup.clone(), name, LEASE));
         let fleet = Fleet::start_some(setups.to_vec(), 2).await;
         let first = deploy::<&str>(&fleet, 0, &[], &[])
             .ended()
