@@ -28,9 +28,10 @@ const LOOK: &str = "200ms";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rollouts_come_to_their_end_whoever_dies_meanwhile() {
+    // Removed last, once another cluster may run.
+    let folder = folder();
     let _alone = alone().await;
     let seed = seed();
-    let folder = folder();
     let mut stage = Stage::begin(&folder.path().join("data"), seed).await;
     stage.a_node_joins_a_canary().await;
     stage.two_deploy_at_once().await;

@@ -31,7 +31,6 @@ pub fn lenient() -> Gates {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fails_in_a_swap_or_at_work_goes_back_by_itself() {
     let world = World::with(8, &["a"], logic::loader(), |config| {
-        config.limits.start_time = Duration::from_millis(100);
         config.limits.handoff_time = Duration::from_millis(100);
     })
     .await;
@@ -63,7 +62,6 @@ async fn what_fails_in_a_swap_or_at_work_goes_back_by_itself() {
             plan(Plan::Waves(50)),
             "start failed on purpose",
         ),
-        ("start-hangs", all(), "limits.start_time"),
         ("resume-fails", all(), "resume failed on purpose"),
         ("resume-traps", all(), "handoff.resume"),
         ("migrate-fails", all(), "migrate failed on purpose"),

@@ -19,10 +19,7 @@ use crate::support::guests;
 /// A world of components in which this one serves.
 async fn serving(guest: &str, shards: u32) -> World {
     let world = World::with(shards, &["a"], Arc::new(guests::runtime()), |config| {
-        // What spins is to use its time up before others wait for too long, on a busy machine, too.
         config.limits.cpu_time = Duration::from_millis(100);
-        config.limits.handoff_time = Duration::from_millis(1500);
-        config.limits.migrate_step_time = Duration::from_millis(1500);
     })
     .await;
     let ended = world.deploy(guests::component(guest), &all()).await;
@@ -32,9 +29,20 @@ async fn serving(guest: &str, shards: u32) -> World {
 
 /// Deploys a component with options, and waits for the end.
 async fn deployed(world: &World, guest: &str, options: &str) -> EndedView {
-    let draft = world.draft(guests::component(guest), options).await;
+    let draft = drafted(world, guest, options).await;
     let number = ordered(world, draft, &all()).await;
     world.ended(number).await
+}
+
+/// A component with options. One that hangs has less time for it than others: what spins has to come to its own limit first.
+async fn drafted(world: &World, guest: &str, options: &str) -> Draft {
+    let mut draft = world.draft(guests::component(guest), options).await;
+    if options.contains("hang") {
+        let times = ["start_time", "handoff_time", "migrate_step_time"];
+        let limits = times.map(|limit| (limit.to_owned(), "500ms".to_owned()));
+        draft.modules[0].limits = limits.into();
+    }
+    draft
 }
 
 /// A canary of one shard, that goes back after the first trap.
@@ -165,14 +173,15 @@ async fn components_that_fail_go_back_by_themselves() {
 async fn components_that_do_not_take_the_memory_go_back_by_themselves() {
     let world = serving("handoff", 4).await;
     let mut load = Load::start(vec![world.door().clone()], 4, "count-through");
-    for (how, says) in [
-        ("error", "resume failed on purpose"),
-        ("panic", "resume panicked on purpose"),
-        ("spin", "limits.cpu_time"),
-        ("hang", "limits.handoff_time"),
+    for (step, how, says) in [
+        ("start", "hang", "limits.start_time"),
+        ("resume", "error", "resume failed on purpose"),
+        ("resume", "panic", "resume panicked on purpose"),
+        ("resume", "spin", "limits.cpu_time"),
+        ("resume", "hang", "limits.handoff_time"),
     ] {
         load.progress(20).await;
-        let options = format!(r#"{{"step":"resume","how":"{how}"}}"#);
+        let options = format!(r#"{{"step":"{step}","how":"{how}"}}"#);
         let ended = deployed(&world, "handoff", &options).await;
         assert_eq!(ended.outcome, "rolled-back", "{how}: {}", ended.why);
         assert!(ended.why.contains(says), "{how}: {}", ended.why);
@@ -180,7 +189,7 @@ async fn components_that_do_not_take_the_memory_go_back_by_themselves() {
     }
     // One that takes it, and hangs when it is to hand it over again: what goes back goes without it.
     let options = r#"{"step":"suspend","how":"hang"}"#;
-    let draft = world.draft(guests::component("handoff"), options).await;
+    let draft = drafted(&world, "handoff", options).await;
     let number = ordered(&world, draft, &one_shard("1")).await;
     let held = world.phase("held").await;
     let bad = held.active.expect("active").target;
