@@ -37,6 +37,8 @@
 //! - [`codec`] says how typed keys and values become bytes.
 //! - [`context`] says where this instance runs, and holds its options.
 //! - [`durability`] tells when writes became durable.
+//! - [`cluster`] asks other shards, and [`metrics`] counts for people who watch.
+//! - [`timers`] have something done later, in memory or for sure.
 //! - [`log`] lines go to the guest's log on the host, with key-value pairs as fields. So do standard output and standard
 //!   error, and with it the message of a panic.
 #![cfg_attr(
@@ -67,6 +69,7 @@
 #[doc(hidden)]
 pub mod bindings;
 mod call;
+pub mod cluster;
 pub mod codec;
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
@@ -77,9 +80,11 @@ pub mod durability;
 mod error;
 mod guest;
 mod logger;
+pub mod metrics;
 mod sys;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+pub mod timers;
 
 pub use call::{Call, Reply};
 pub use error::{Error, Result};
@@ -94,6 +99,7 @@ struct Readme;
 /// What most guests use.
 pub mod prelude {
     pub use crate::codec::Json;
+    pub use crate::timers::Timer;
     pub use crate::{Call, Error, Guest, Reply, Result, StopReason, db, log};
 }
 

@@ -41,6 +41,7 @@ pub use show::{describe, describe_json};
 pub use words::{Layout, LogFormat, Probe, Strategy};
 
 use crate::db::OP_OVERHEAD_BYTES;
+use crate::guest::timers::TIMERS_MAX;
 use section::section;
 use units::{GIB, KIB, MIB, Size, Span};
 
@@ -303,12 +304,16 @@ section! {
     reply: u64 = 16 * MIB, Kind::Size(0, GIB);
     /// Durability notifications that a shard may have outstanding.
     notifications: usize = 65_536, Kind::Count(1, 16_777_216);
+    /// Timers that a shard may have set.
+    timers: usize = 10_000, Kind::Count(0, TIMERS_MAX as u64);
     /// Traps within `trap_window` that a shard survives; one more quarantines it.
     traps: u32 = 5, Kind::Count(0, 10_000);
     /// See `traps`.
     trap_window: Duration = secs(60), Kind::Duration(secs(1), secs(86_400));
     /// Instances of a shard for queries, at most.
     query_instances: usize = 4, Kind::Count(1, 256);
+    /// Shards that may wait for each other, in calls from shard to shard. One more is refused.
+    call_depth: usize = 16, Kind::Count(1, 64);
     /// Instances of the whole node, at most; of components at most 12,000. Default: two per shard, so that all can be swapped at once,
     /// and 64 for queries. Queries never take the room that shards need: they have what is over two per shard, or half of what is over
     /// one per shard, up to 64, where that is more.

@@ -1,5 +1,6 @@
 //! Tests through the doors that users use, in one binary.
 
+mod between;
 mod cli;
 mod cluster;
 mod crash;
@@ -15,3 +16,4 @@ mod s3;
 mod shard;
 mod stores;
 mod support;
+mod timers;

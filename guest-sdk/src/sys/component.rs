@@ -4,7 +4,8 @@ use log::Level;
 
 use super::{Op, OpKind, Stored};
 use crate::bindings::handler::quarry::shard::{
-    current_call, db, durability, log as host_log, shard, types,
+    cluster as cluster_calls, current_call, db, durability, log as host_log, metrics, shard,
+    timers, types,
 };
 use crate::context::Status;
 use crate::db::{Entry, Isolation, Order, Seq};
@@ -213,6 +214,22 @@ pub(crate) fn notify_when_durable(seq: Seq, tag: u64) -> Result<()> {
     Ok(durability::notify_when_durable(seq.0, tag)?)
 }
 
+pub(crate) fn set_timer(name: &str, after_ms: u64, payload: &[u8]) -> Result<()> {
+    Ok(timers::set(name, after_ms, payload)?)
+}
+
+pub(crate) fn set_durable_timer(name: &str, after_ms: u64, payload: &[u8]) -> Result<Seq> {
+    Ok(Seq(timers::set_durable(name, after_ms, payload)?))
+}
+
+pub(crate) fn cancel_timer(name: &str) -> Result<bool> {
+    Ok(timers::cancel(name)?)
+}
+
+pub(crate) fn timer_due_ms(name: &str) -> Result<Option<u64>> {
+    Ok(timers::due_ms(name)?)
+}
+
 pub(crate) use shard::{
     cluster, count as shard_count, generation, module, node, number as shard, options,
 };
@@ -227,6 +244,37 @@ pub(crate) fn status() -> Status {
 }
 
 pub(crate) use current_call::{deadline_ms, header, traceparent};
+
+pub(crate) fn call_shard(
+    shard: u32,
+    method: &str,
+    key: Option<&[u8]>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    Ok(cluster_calls::call(shard, method, key, payload)?)
+}
+
+pub(crate) fn call_key(key: &[u8], method: &str, payload: &[u8]) -> Result<Vec<u8>> {
+    Ok(cluster_calls::call_key(key, method, payload)?)
+}
+
+pub(crate) fn query_shard(
+    shard: u32,
+    method: &str,
+    key: Option<&[u8]>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    Ok(cluster_calls::query(shard, method, key, payload)?)
+}
+
+pub(crate) fn query_key(key: &[u8], method: &str, payload: &[u8]) -> Result<Vec<u8>> {
+    Ok(cluster_calls::query_key(key, method, payload)?)
+}
+
+pub(crate) use metrics::{
+    add as add_to_counter, describe as describe_metric, observe as observe_histogram,
+    set as set_gauge,
+};
 
 pub(crate) fn log_enabled(level: Level) -> bool {
     host_log::enabled(host_level(level))

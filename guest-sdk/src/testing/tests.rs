@@ -1,8 +1,10 @@
 //! The double against what `wit/` promises.
 
+mod cluster;
 mod database;
 mod guests;
 mod migration;
+mod timers;
 
 use crate::error::Result;
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::store::{Change, Store, Write};
-use super::{Limits, LogLine, MergeOperator};
+use super::store::{Change, RESERVED, Store, Write};
+use super::timers::Timers;
+use super::{Limits, LogLine, MergeOperator, Metrics, Others};
 use crate::context::Status;
 use crate::db::Seq;
 use crate::error::{Error, Result};
@@ -61,7 +62,10 @@ pub(crate) struct World {
     pub(crate) status: Status,
     pub(crate) now_ms: i64,
     pub(crate) logs: Vec<LogLine>,
+    pub(crate) others: Others,
+    pub(crate) metrics: Metrics,
     takes_tags: bool,
+    pub(super) timers: Timers,
     durable: u64,
     /// Tags by the seq that they wait for and the order in which they came.
     tags: BTreeMap<(u64, u64), u64>,
@@ -120,14 +124,17 @@ pub(crate) fn with_world<T>(body: impl FnOnce(&mut World) -> T) -> Option<T> {
 }
 
 impl World {
-    pub(crate) fn new(settings: Settings, takes_tags: bool) -> Self {
+    pub(crate) fn new(settings: Settings, exports: Exports) -> Self {
         World {
             settings,
             store: Store::default(),
             status: Status::Running,
             now_ms: FIRST_MOMENT_MS,
             logs: Vec::new(),
-            takes_tags,
+            others: Others::default(),
+            metrics: Metrics::default(),
+            takes_tags: exports.durable_events,
+            timers: Timers::new(exports),
             durable: 0,
             tags: BTreeMap::new(),
             next_tag: 0,
@@ -211,10 +218,17 @@ impl World {
     pub(crate) fn runs_as(&mut self, revision: u64, exports: Exports) {
         self.settings.revision = revision;
         self.takes_tags = exports.durable_events;
+        self.timers.taken = exports.timer_events;
     }
 
-    pub(crate) fn advance(&mut self, time: Duration) {
-        self.now_ms = self.now_ms.saturating_add(milliseconds(time));
+    /// The moment after so much time.
+    pub(crate) fn after(&self, time: Duration) -> i64 {
+        self.now_ms.saturating_add(milliseconds(time))
+    }
+
+    /// Whether the shard goes on.
+    pub(crate) fn runs(&self) -> bool {
+        self.status == Status::Running
     }
 
     // The call in progress.
@@ -222,6 +236,11 @@ impl World {
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
         let left = self.scope.deadline_at_ms?.saturating_sub(self.now_ms);
         Some(u64::try_from(left).unwrap_or(0))
+    }
+
+    /// Whether a call or a query is in progress.
+    pub(crate) fn is_in_call(&self) -> bool {
+        self.scope.deadline_at_ms.is_some()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<String> {
@@ -313,6 +332,10 @@ impl World {
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
         if key.is_empty() {
             return Err(Error::new("invalid-key", "a key cannot be empty"));
+        }
+        if key.starts_with(&RESERVED) {
+            let why = "a key cannot begin with eight bytes 255: such keys are kept for the host's own records, as those of timers";
+            return Err(Error::new("invalid-key", why));
         }
         self.check_bound(Some(key))
     }
@@ -424,6 +447,7 @@ impl World {
     pub(crate) fn lose_what_is_not_durable(&mut self) {
         self.store.forget_after(self.durable);
         self.drop_tags();
+        self.timers.forget();
     }
 
     pub(crate) fn drop_tags(&mut self) {

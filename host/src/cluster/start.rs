@@ -390,6 +390,8 @@ impl Cluster {
             leases,
             runner,
             peers: std::sync::OnceLock::new(),
+            waits: Arc::default(),
+            between: Arc::new(metrics::BetweenMetrics::new(&cluster)),
             probe: Mutex::new(ProbeState {
                 status: ProbeStatus::Pending,
                 last_error: None,
@@ -516,6 +518,7 @@ fn open_shards(node: &Arc<Node>, waiting: Waiting) -> Option<watch::Receiver<Pro
 
 /// Opens shards once this node has guests for them.
 async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
+    node.leases.set_outside(true);
     let mut why = Err(why);
     while let Err(reason) = why {
         tracing::error!(
@@ -539,6 +542,7 @@ async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
             ready = deployed::ready(&node) => ready,
         };
     }
+    node.leases.set_outside(false);
     _ = open_shards(&node, waiting);
 }
 
@@ -666,9 +670,11 @@ impl From<&Config> for Limits {
             log_bytes_per_second: limits.log_bytes_per_second,
             reply: size(limits.reply),
             notifications: limits.notifications,
+            timers: limits.timers,
             traps: limits.traps as usize,
             trap_window: limits.trap_window,
             query_instances: limits.query_instances,
+            call_depth: limits.call_depth,
             ..Self::default()
         }
     }

@@ -48,12 +48,16 @@ pub struct Limits {
     pub reply: usize,
     /// Durability notifications that may be outstanding.
     pub notifications: usize,
+    /// Timers that may be set, of all modules of a shard together; at most [`TIMERS_MAX`](super::timers::TIMERS_MAX).
+    pub timers: usize,
     /// Traps within `trap_window` that are borne; one more quarantines the shard.
     pub traps: usize,
     /// See `traps`.
     pub trap_window: Duration,
     /// Instances for queries a shard may have.
     pub query_instances: usize,
+    /// Shards that may wait for each other, in calls between shards; at most [`quarry_core::chain::CHAIN_MAX`].
+    pub call_depth: usize,
 }
 
 impl Default for Limits {
@@ -80,9 +84,11 @@ impl Default for Limits {
             log_bytes_per_second: 256 << 10,
             reply: 16 << 20,
             notifications: 65_536,
+            timers: 10_000,
             traps: 5,
             trap_window: Duration::from_secs(60),
             query_instances: 4,
+            call_depth: 16,
         }
     }
 }

@@ -16,9 +16,12 @@ use super::task::{Guest, Shard};
 use super::{Queue, Runs, ShardHandle};
 use crate::clock;
 use crate::db::ShardDb;
+use crate::guest::calls::{Calls, Reach};
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use crate::guest::{InstanceContext, Module, ShardFlag, StopReason};
+use crate::metrics;
 
 /// How much longer than its limits a start or an end may take.
 const START_GRACE: Duration = Duration::from_secs(5);
@@ -49,6 +52,8 @@ pub struct Start {
     pub shard_thread: Handle,
     /// Where its queries run.
     pub query: Handle,
+    /// How it reaches other shards.
+    pub reach: Reach,
 }
 
 /// A shard at work.
@@ -71,8 +76,12 @@ impl Running {
         let limits = start.db.limits().clone();
         let gate = start.db.gate().clone();
         let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
+        let (timers, schedule) = Timers::new(start.db.clone(), limits.timers);
         let info = start.module.describe().clone();
         let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
+        let waits = start.reach.waits.clone();
+        let others = Calls::new(start.shard, start.shards, start.db.clone(), start.reach);
+        let metrics = metrics::guest::of(&start.cluster, &info.name);
         let context = InstanceContext {
             cluster: start.cluster,
             node: start.node,
@@ -83,6 +92,7 @@ impl Running {
             db: start.db.clone(),
             gate: gate.clone(),
             notifier: Arc::new(notifier.next().of(&info.name)),
+            timers: timers.next().of(&info),
             status: flag.clone(),
             log: Arc::new(GuestLog::new(
                 start.shard,
@@ -90,6 +100,8 @@ impl Running {
                 info.revision,
                 limits.log_bytes_per_second,
             )),
+            calls: Arc::new(others),
+            metrics,
         };
         let queue = Arc::new(Queue {
             calls: 0.into(),
@@ -113,6 +125,8 @@ impl Running {
             flag,
             runs: runs.clone(),
             queries: queries.clone(),
+            waits,
+            timers: timers.clone(),
         });
         let (started, first) = oneshot::channel();
         let shard = Shard {
@@ -122,8 +136,11 @@ impl Running {
             module: start.module,
             context,
             notifier,
+            timers,
             guest: Guest::Waiting(clock::now()),
             tags,
+            schedule,
+            fired_last: false,
             traps: Ledger::new(limits.traps, limits.trap_window),
             held: Held::new(limits.queue_bytes),
             born: clock::now(),

@@ -15,9 +15,12 @@ use super::output::Output;
 use super::resources::Resources;
 use crate::db::{Error, ReadView, ShardDb};
 use crate::gate::Gate;
+use crate::guest::calls::Calls;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use crate::guest::{GuestError, InstanceContext, Limits, ModuleInfo, ShardFlag};
+use crate::metrics::guest::ModuleMetrics;
 
 /// The data of an instance's store.
 pub(super) struct State {
@@ -43,6 +46,7 @@ pub(super) struct Place {
     pub(super) options: Arc<str>,
     pub(super) status: Arc<ShardFlag>,
     pub(super) log: Arc<GuestLog>,
+    pub(super) metrics: Arc<ModuleMetrics>,
 }
 
 /// What an instance may do with the database.
@@ -51,6 +55,8 @@ pub(super) struct Data {
     pub(super) reads: ReadView,
     /// Where the durable seq comes from; none where no database is open.
     pub(super) gate: Option<Arc<Gate>>,
+    /// The way to other shards; none where no database is open.
+    pub(super) calls: Option<Arc<Calls>>,
     access: Access,
 }
 
@@ -59,9 +65,10 @@ enum Access {
     Writes {
         db: Arc<ShardDb>,
         notifier: Option<Arc<Notifier>>,
+        timers: Timers,
     },
     /// An instance for queries.
-    ReadOnly,
+    ReadOnly { timers: Timers },
     /// An instance that checks options: there is no database.
     Closed,
 }
@@ -77,9 +84,11 @@ impl State {
         let data = Data {
             reads,
             gate: Some(context.gate.clone()),
+            calls: Some(context.calls.clone()),
             access: Access::Writes {
                 db: context.db.clone(),
                 notifier,
+                timers: context.timers.clone(),
             },
         };
         Self::new(Place::of(info, context), data, limits)
@@ -94,7 +103,10 @@ impl State {
         let data = Data {
             reads: ReadView::closed(limits.clone()),
             gate: Some(context.gate.clone()),
-            access: Access::ReadOnly,
+            calls: Some(context.calls.clone()),
+            access: Access::ReadOnly {
+                timers: context.timers.clone(),
+            },
         };
         Self::new(Place::of(info, context), data, limits)
     }
@@ -118,10 +130,13 @@ impl State {
             options: options.into(),
             status: Arc::default(),
             log: Arc::new(log),
+            // What options are checked with is of no shard.
+            metrics: ModuleMetrics::none(),
         };
         let data = Data {
             reads: ReadView::closed(limits.clone()),
             gate: None,
+            calls: None,
             access: Access::Closed,
         };
         Self::new(place, data, limits)
@@ -172,9 +187,14 @@ impl Data {
     pub(super) fn db(&self) -> Result<&Arc<ShardDb>, Error> {
         match &self.access {
             Access::Writes { db, .. } => Ok(db),
-            Access::ReadOnly => Err(read_only()),
+            Access::ReadOnly { .. } => Err(read_only()),
             Access::Closed => Err(no_database()),
         }
+    }
+
+    /// Whether it may only read.
+    pub(super) fn is_read_only(&self) -> bool {
+        matches!(self.access, Access::ReadOnly { .. })
     }
 
     /// A view that later writes do not change.
@@ -182,7 +202,28 @@ impl Data {
         match &self.access {
             Access::Writes { db, .. } => db.snapshot(),
             // A query's view does not change.
-            Access::ReadOnly => Ok(self.reads.clone()),
+            Access::ReadOnly { .. } => Ok(self.reads.clone()),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// Sets timers.
+    pub(super) fn timers(&self) -> Result<&Timers, Error> {
+        match &self.access {
+            Access::Writes { timers, .. } => Ok(timers),
+            Access::ReadOnly { .. } => Err(GuestError::new(
+                "read-only",
+                "a query can ask when a timer is due, and neither set nor cancel one; make it a call",
+            )),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// When a timer is due.
+    pub(super) async fn due_ms(&self, name: &str) -> Result<Option<u64>, Error> {
+        match &self.access {
+            Access::Writes { timers, .. } => timers.due_ms(name).await,
+            Access::ReadOnly { timers } => timers.due_ms_in(&self.reads, name).await,
             Access::Closed => Err(no_database()),
         }
     }
@@ -193,12 +234,13 @@ impl Data {
             Access::Writes {
                 db,
                 notifier: Some(notifier),
+                ..
             } => notifier.when_durable(db, seq, tag),
             Access::Writes { notifier: None, .. } => Err(GuestError::new(
                 "invalid-argument",
                 "this guest does not export `durable-events`, so there is nobody to tell; export it",
             )),
-            Access::ReadOnly => Err(read_only()),
+            Access::ReadOnly { .. } => Err(read_only()),
             Access::Closed => Err(no_database()),
         }
     }
@@ -217,6 +259,7 @@ impl Place {
             options: context.options,
             status: context.status,
             log: context.log,
+            metrics: context.metrics,
         }
     }
 }
@@ -255,7 +298,7 @@ const RANDOM_MAX_BYTES: u64 = 1 << 20;
 /// WASI resources (streams, pollables) that an instance may have; each takes memory of the host. One more ends the instance.
 const WASI_RESOURCES_MAX: usize = 1024;
 
-fn read_only() -> Error {
+pub(super) fn read_only() -> Error {
     GuestError::new("read-only", "a query cannot write; make it a call")
 }
 

@@ -12,8 +12,11 @@ use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::gate::deadline::Deadline;
 use crate::guest::NoRoom;
+use crate::guest::calls::Calls;
+use crate::guest::calls::tests::nowhere;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use wat::Wat;
 
 pub(super) mod wat;
@@ -49,6 +52,8 @@ impl Bench {
         ));
         let shard = Arc::new(ShardDb::new(db, 1, gate.clone(), limits.clone(), None));
         let (notifier, _tags) = Notifier::new(gate.clone(), limits.notifications);
+        let calls = Calls::new(3, 8, shard.clone(), nowhere());
+        let (timers, _schedule) = Timers::new(shard.clone(), limits.timers);
         let context = InstanceContext {
             cluster: "test".into(),
             node: "one".into(),
@@ -59,8 +64,11 @@ impl Bench {
             db: shard,
             gate,
             notifier: Arc::new(notifier),
+            timers,
             status: Arc::default(),
             log: Arc::new(GuestLog::new(3, "main".into(), 1, 1 << 20)),
+            calls: Arc::new(calls),
+            metrics: crate::metrics::guest::of("test", "main"),
         };
         Self {
             runtime: Runtime::new(options_).expect("an engine"),
@@ -93,6 +101,7 @@ fn request(method: &str, key: Option<&str>, payload: impl Into<Bytes>) -> Reques
         payload: payload.into(),
         headers: vec![("x-test".into(), "yes".into())],
         deadline: clock::now() + Duration::from_secs(60),
+        chain: Vec::new(),
     }
 }
 
