@@ -448,16 +448,18 @@ extern bool quarry_shard_durability_notify_when_durable(quarry_shard_durability_
 
 // Imported Functions from `quarry:shard/timers@0.1.0`
 // A timer in memory. Fires once, `after-ms` from now. Kept over a swap to a revision that exports `timer-events`; forgotten when
-// the shard closes or moves, and when the instance is replaced after a trap.
+// the shard closes or moves, and when the instance is replaced after a trap. What an instance sets before it runs the shard (in
+// `lifecycle.start`) counts once it does: a swap that fails leaves nothing of it.
 extern bool quarry_shard_timers_set(quarry_wit_string_t *name, uint64_t after_ms, quarry_wit_list_u8_t *payload, quarry_shard_timers_error_t *err);
 // A timer in the shard's database, durable as any other write of it: after a crash or a move it fires where the shard is then, at
-// once if it is overdue. The time counts on the wall clock of the node that has the shard.
+// once if it is overdue. The time counts on the wall clock of the node that has the shard. A revision that does not export `timer-events`
+// leaves it there for a later one; it belongs to the module of this name.
 // 
 // Fires at least once: it is removed after `fire` returned well, in a write that follows those of `fire`; a crash between fires it again.
 // After an error it fires again in 1 s, doubled each time up to 60 s, after a trap in 20 s, doubled up to 10 min, until it
-// succeeds, is set anew, or is cancelled.
+// succeeds, is set anew, or is cancelled. A swap, a restart of the guest and another opening of the shard try it at once.
 // 
-// The keys of these records begin with eight bytes 255, which no key of a guest can.
+// The keys of these records begin with eight bytes 255, which no key of a guest can (`db`).
 extern bool quarry_shard_timers_set_durable(quarry_wit_string_t *name, uint64_t after_ms, quarry_wit_list_u8_t *payload, quarry_shard_timers_seq_t *ret, quarry_shard_timers_error_t *err);
 // Removes a timer. False where there is none of that name. In `fire` the timer that fires counts as gone already, if it is volatile,
 // and as there, if it is durable.
@@ -471,7 +473,8 @@ extern bool quarry_shard_timers_due_ms(quarry_wit_string_t *name, quarry_wit_opt
 extern bool quarry_shard_cluster_call(uint32_t shard, quarry_wit_string_t *method, quarry_wit_list_u8_t *maybe_key, quarry_wit_list_u8_t *payload, quarry_wit_list_u8_t *ret, quarry_shard_cluster_error_t *err);
 // Calls the shard that `key` belongs to.
 extern bool quarry_shard_cluster_call_key(quarry_wit_list_u8_t *key, quarry_wit_string_t *method, quarry_wit_list_u8_t *payload, quarry_wit_list_u8_t *ret, quarry_shard_cluster_error_t *err);
-// Runs a query on a shard, over what is durable there. May also ask the shard itself: queries run beside calls.
+// Runs a query on a shard, over what is durable there. May also ask the shard itself: queries run beside calls. In a query it fails with `overloaded`,
+// where all the queries that the other shard may run at once wait for other shards.
 extern bool quarry_shard_cluster_query(uint32_t shard, quarry_wit_string_t *method, quarry_wit_list_u8_t *maybe_key, quarry_wit_list_u8_t *payload, quarry_wit_list_u8_t *ret, quarry_shard_cluster_error_t *err);
 // Runs a query on the shard that `key` belongs to.
 extern bool quarry_shard_cluster_query_key(quarry_wit_list_u8_t *key, quarry_wit_string_t *method, quarry_wit_list_u8_t *payload, quarry_wit_list_u8_t *ret, quarry_shard_cluster_error_t *err);
@@ -484,13 +487,14 @@ extern bool quarry_shard_log_enabled(quarry_shard_log_level_t level);
 extern void quarry_shard_log_write(quarry_shard_log_level_t level, quarry_wit_string_t *message, quarry_wit_list_tuple2_string_string_t *fields);
 
 // Imported Functions from `quarry:shard/metrics@0.1.0`
-// Says what a metric is, for people who read `/metrics`. Up to 256 bytes.
+// Says what a metric is, for people who read `/metrics`. Up to 256 bytes without control characters. The first text stays.
 extern void quarry_shard_metrics_describe(quarry_wit_string_t *name, quarry_wit_string_t *help);
 // Adds to a counter; the host adds `_total` to its name.
 extern void quarry_shard_metrics_add(quarry_wit_string_t *counter, quarry_wit_list_tuple2_string_string_t *labels, uint64_t by);
 // Sets a gauge: the last value that a shard of this node set.
 extern void quarry_shard_metrics_set(quarry_wit_string_t *gauge, quarry_wit_list_tuple2_string_string_t *labels, double value);
-// Puts a value into a histogram. Its buckets go in steps of 1, 2.5, 5 from 0.0001 to 10,000.
+// Puts a value into a histogram; one that is not a number, or infinite, is dropped. Its buckets go in steps of 1, 2.5, 5 from 0.0001 to 10,000. Its name does
+// not end in `bucket`, `count` or `sum`.
 extern void quarry_shard_metrics_observe(quarry_wit_string_t *histogram, quarry_wit_list_tuple2_string_string_t *labels, double value);
 
 #ifdef __cplusplus
