@@ -57,7 +57,7 @@ use crate::sys;
 
 /// Prepares a call to the shard that `key` belongs to; the guest there gets the key.
 pub fn call(key: impl Key, method: impl Into<String>) -> Ask {
-    Ask::new(false, To::Key(key.to_key()), method)
+    Ask::new(false, To::Key(key.to_key().into_owned()), method)
 }
 
 /// Prepares a call to a shard by its number.
@@ -67,7 +67,7 @@ pub fn call_shard(shard: u32, method: impl Into<String>) -> Ask {
 
 /// Prepares a query of the shard that `key` belongs to. It sees what is durable there.
 pub fn query(key: impl Key, method: impl Into<String>) -> Ask {
-    Ask::new(true, To::Key(key.to_key()), method)
+    Ask::new(true, To::Key(key.to_key().into_owned()), method)
 }
 
 /// Prepares a query of a shard by its number, which may be this shard itself: queries run beside calls.
@@ -103,7 +103,7 @@ impl Ask {
 
     /// The key that the guest there gets, on the shard that was named. Where a key was named it takes its place, and its shard's.
     pub fn key(mut self, key: impl Key) -> Self {
-        let key = key.to_key();
+        let key = key.to_key().into_owned();
         self.to = match self.to {
             To::Key(_) => To::Key(key),
             To::Shard(shard, _) => To::Shard(shard, Some(key)),

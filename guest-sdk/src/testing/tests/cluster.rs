@@ -13,7 +13,7 @@ struct Relay;
 
 impl Guest for Relay {
     fn call(&mut self, call: Call) -> Result<Reply> {
-        self.query(call)
+        Guest::query(self, call)
     }
 
     fn query(&self, call: Call) -> Result<Reply> {
