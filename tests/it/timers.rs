@@ -86,7 +86,9 @@ fn durable_timers_fire_where_the_shard_is_next() {
             }
             if end != "fence" {
                 clock::sleep(SECOND * 20).await;
-                assert_eq!(stage.story.names(), ["lazarus"], "{end}");
+            }
+            if end == "stop" {
+                assert_eq!(stage.story.names(), ["lazarus"]);
             }
             let before = stage.story.fired().len();
             let mut config = stage.config();
@@ -333,12 +335,15 @@ fn timers_and_calls_take_turns() {
             let node = node.clone();
             tokio::spawn(async move { ask(&node, method, "x").await })
         };
+        let queued = || node.shard_report(0).expect("a report").queued;
         let mut calls = vec![calling("wait")];
+        while queued() == 0 {
+            clock::sleep(GRAIN).await;
+        }
         calls.extend((0..MANY).map(|_| calling("put")));
         // All of both wait for the one that is held.
         clock::sleep(SECOND * 20).await;
-        let queued = node.shard_report(0).expect("a report").queued;
-        assert_eq!(queued, MANY + 1);
+        assert_eq!(queued(), MANY + 1);
         stage.story.holding.send_replace(false);
         for call in calls {
             call.await.expect("a reply");
