@@ -62,12 +62,15 @@ fn timers_fire_in_order_at_their_time_and_once() {
 fn durable_timers_fire_where_the_shard_is_next() {
     for end in ["stop", "crash", "fence"] {
         driven(move |stage| async move {
-            let (node, faults) = stage.start_with(stage.config(), stage.story.takes(1)).await;
+            let mut config = stage.config();
+            config.shard.close_timeout = SECOND;
+            let module = stage.story.takes(1);
+            let (node, faults) = stage.start_with(config.clone(), module).await;
             for (method, timer) in [
                 ("set-durable", "b 2000 "),
                 ("set-durable", "a 1000 "),
                 ("set", "volatile 1000 "),
-                ("set-durable", "c 60000 "),
+                ("set-durable", "c 20000 "),
                 ("set-durable", "lazarus 500 "),
             ] {
                 ask(&node, method, timer).await;
@@ -85,16 +88,15 @@ fn durable_timers_fire_where_the_shard_is_next() {
                 _ => {}
             }
             if end != "fence" {
-                clock::sleep(SECOND * 20).await;
+                clock::sleep(SECOND * 5).await;
             }
             if end == "stop" {
                 assert_eq!(stage.story.names(), ["lazarus"]);
             }
             let before = stage.story.fired().len();
-            let mut config = stage.config();
             config.node = "second".into();
             let (second, _) = stage.start_with(config, stage.story.takes(1)).await;
-            clock::sleep(SECOND * 120).await;
+            clock::sleep(SECOND * 30).await;
             let fired = stage.story.fired().split_off(before);
             let names: Vec<_> = fired.iter().map(|deed| &*deed.name).collect();
             let by_second = fired.iter().filter(|deed| deed.node == "second").count();
