@@ -1,4 +1,4 @@
-//! Timers of whole nodes, on driven time: a test of hours takes a moment, and none waits for the machine.
+//! Timers of whole nodes, on driven time: minutes take a moment, and nothing waits for the machine.
 
 mod stage;
 
@@ -33,7 +33,7 @@ fn timers_fire_in_order_at_their_time_and_once() {
         let node = stage.start().await;
         for (method, timer) in [
             ("set", "c 3000 x"),
-            ("set-durable", "d 3600000 y"),
+            ("set-durable", "d 600000 y"),
             ("set-durable", "a 1000 "),
             ("set", "b 2000 "),
             ("set", "gone 2500 "),
@@ -47,7 +47,7 @@ fn timers_fire_in_order_at_their_time_and_once() {
             assert_eq!(ask(&node, "due", name).await, "None");
         }
         assert_eq!(ask(&node, "keys", "").await, "[0, 0]");
-        clock::sleep(SECOND * 7_200).await;
+        clock::sleep(SECOND * 700).await;
         let fired = stage.story.fired();
         assert_eq!(stage.story.names(), ["a", "b", "c", "d"]);
         assert_eq!((&*fired[2].payload, &*fired[3].payload), ("x", "y"));
@@ -62,12 +62,15 @@ fn timers_fire_in_order_at_their_time_and_once() {
 fn durable_timers_fire_where_the_shard_is_next() {
     for end in ["stop", "crash", "fence"] {
         driven(move |stage| async move {
-            let (node, faults) = stage.start_with(stage.config(), stage.story.takes(1)).await;
+            let mut config = stage.config();
+            config.shard.close_timeout = SECOND;
+            let module = stage.story.takes(1);
+            let (node, faults) = stage.start_with(config.clone(), module).await;
             for (method, timer) in [
                 ("set-durable", "b 2000 "),
                 ("set-durable", "a 1000 "),
                 ("set", "volatile 1000 "),
-                ("set-durable", "c 60000 "),
+                ("set-durable", "c 20000 "),
                 ("set-durable", "lazarus 500 "),
             ] {
                 ask(&node, method, timer).await;
@@ -85,23 +88,28 @@ fn durable_timers_fire_where_the_shard_is_next() {
                 _ => {}
             }
             if end != "fence" {
-                clock::sleep(SECOND * 20).await;
-                assert_eq!(stage.story.names(), ["lazarus"], "{end}");
+                clock::sleep(SECOND * 5).await;
+            }
+            if end == "stop" {
+                assert_eq!(stage.story.names(), ["lazarus"]);
             }
             let before = stage.story.fired().len();
-            let mut config = stage.config();
             config.node = "second".into();
             let (second, _) = stage.start_with(config, stage.story.takes(1)).await;
-            clock::sleep(SECOND * 120).await;
+            clock::sleep(SECOND * 30).await;
             let fired = stage.story.fired().split_off(before);
             let names: Vec<_> = fired.iter().map(|deed| &*deed.name).collect();
-            let by_second = fired.iter().filter(|deed| deed.node == "second");
+            let by_second = fired.iter().filter(|deed| deed.node == "second").count();
             match end {
-                // The first one has its own until it learns of the second.
-                "fence" => assert!(by_second.clone().any(|deed| deed.name == "c")),
+                // Whichever of the two has the shard then, and the first has what is due before it learns of the second.
+                "fence" => {
+                    for name in ["a", "b", "c"] {
+                        assert!(names.contains(&name), "{name}: {fired:?}");
+                    }
+                }
                 _ => {
                     assert_eq!(names, ["a", "b", "c"], "{end}");
-                    assert_eq!(by_second.count(), 3);
+                    assert_eq!(by_second, 3);
                 }
             }
             let last = fired.iter().filter(|deed| deed.name == "c");
@@ -148,15 +156,15 @@ fn timers_go_with_the_lease_of_their_shard() {
 fn durable_timers_follow_the_wall_clock() {
     driven(|stage| async move {
         let node = stage.start().await;
-        ask(&node, "set-durable", "durable 3600000 ").await;
-        ask(&node, "set", "volatile 3600000 ").await;
-        stage.clock.set_wall(3_600_000);
+        ask(&node, "set-durable", "durable 600000 ").await;
+        ask(&node, "set", "volatile 600000 ").await;
+        stage.clock.set_wall(600_000);
         // It is looked at once a minute.
         clock::sleep(SECOND * 61).await;
         assert_eq!(stage.story.names(), ["durable"]);
-        stage.clock.set_wall(-7_200_000);
+        stage.clock.set_wall(-1_200_000);
         ask(&node, "set-durable", "second 1000 ").await;
-        clock::sleep(SECOND * 3_600).await;
+        clock::sleep(SECOND * 600).await;
         assert_eq!(stage.story.names(), ["durable", "second", "volatile"]);
         node.stop().await;
     });
@@ -167,8 +175,8 @@ fn a_durable_timer_that_fails_is_tried_again_after_pauses_that_double() {
     driven(|stage| async move {
         let node = stage.start().await;
         ask(&node, "set-durable", "a 1000 error 8").await;
-        ask(&node, "set", "volatile 5000000 error 9").await;
-        clock::sleep(SECOND * 3_600).await;
+        ask(&node, "set", "volatile 400000 error 9").await;
+        clock::sleep(SECOND * 300).await;
         let fired = stage.story.fired();
         let offsets: Vec<_> = fired
             .iter()
@@ -177,7 +185,7 @@ fn a_durable_timer_that_fails_is_tried_again_after_pauses_that_double() {
         assert_eq!(offsets, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
         assert!(fired.iter().all(|deed| deed.due_ms == fired[0].due_ms));
         assert_eq!(ask(&node, "due", "a").await, "None");
-        clock::sleep(SECOND * 3_600).await;
+        clock::sleep(SECOND * 300).await;
         assert_eq!(stage.story.fired().len(), 10, "the volatile one fired once");
         assert_eq!(node.shard_report(0).expect("a report").traps, 0);
         node.stop().await;
@@ -190,7 +198,7 @@ fn a_timer_that_traps_is_tried_again_and_does_not_quarantine_its_shard() {
         let node = stage.start().await;
         ask(&node, "set", "volatile 10000 ").await;
         ask(&node, "set-durable", "a 1000 trap").await;
-        for _ in 0..3_600 {
+        for _ in 0..650 {
             clock::sleep(SECOND).await;
             ask(&node, "put", "x").await;
         }
@@ -214,7 +222,7 @@ fn a_timer_that_traps_is_tried_again_and_does_not_quarantine_its_shard() {
         clock::sleep(SECOND).await;
         assert_eq!(stage.story.fired().len(), traps + 1);
         ask(&node, "set-durable", "a 10 good").await;
-        clock::sleep(SECOND * 3_600).await;
+        clock::sleep(SECOND * 700).await;
         assert_eq!(stage.story.fired().len(), traps + 2);
         node.stop().await;
     });
@@ -333,12 +341,15 @@ fn timers_and_calls_take_turns() {
             let node = node.clone();
             tokio::spawn(async move { ask(&node, method, "x").await })
         };
+        let queued = || node.shard_report(0).expect("a report").queued;
         let mut calls = vec![calling("wait")];
-        calls.extend((0..MANY).map(|_| calling("put")));
+        while queued() == 0 {
+            clock::sleep(GRAIN).await;
+        }
+        calls.extend((0..MANY).map(|_| calling("due")));
         // All of both wait for the one that is held.
         clock::sleep(SECOND * 20).await;
-        let queued = node.shard_report(0).expect("a report").queued;
-        assert_eq!(queued, MANY + 1);
+        assert_eq!(queued(), MANY + 1);
         stage.story.holding.send_replace(false);
         for call in calls {
             call.await.expect("a reply");

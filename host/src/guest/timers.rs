@@ -152,7 +152,7 @@ impl Timers {
         self.check_new(name, after, payload.len())?;
         let volatile = Volatile {
             at: clock::now() + after,
-            due_ms: due_ms(after),
+            due_ms: wall_ms().saturating_add(whole_ms(after)),
             payload,
         };
         // Without a write there is nothing to be cut off in.
@@ -499,11 +499,16 @@ fn wall_ms() -> u64 {
     u64::try_from(clock::wall_ms()).unwrap_or(0)
 }
 
-/// When what is due after so long is due. The clock does not show what of its millisecond has passed; no timer comes early for that.
+/// When a durable timer is due. The clock does not show how much of its millisecond has passed, and no timer comes early for that.
 fn due_ms(after: Duration) -> u64 {
-    let after = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    let begun = u64::from(after > 0);
-    wall_ms().saturating_add(after).saturating_add(begun)
+    let begun = u64::from(!after.is_zero());
+    wall_ms()
+        .saturating_add(whole_ms(after))
+        .saturating_add(begun)
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 fn invalid(message: String) -> GuestError {

@@ -19,7 +19,7 @@ use crate::support::native::config;
 use crate::support::ring::Ring;
 
 /// Time moves in steps of this, and a timer comes late by less than two of them where nothing else runs.
-pub const GRAIN: Duration = Duration::from_millis(5);
+pub const GRAIN: Duration = Duration::from_millis(20);
 
 /// A revision that sets a timer at its start and then fails.
 pub const FAILS: u64 = 13;
