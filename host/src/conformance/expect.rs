@@ -18,6 +18,8 @@ pub(super) enum Expect {
     Events(&'static str, Vec<Vec<Value>>),
     /// Success with this memory where the last failure was an error, and with none where it was a trap.
     MemoryUnlessTrapped(&'static str),
+    /// An error, whatever its code.
+    Failed,
     /// Whatever it is.
     Any,
 }
@@ -31,12 +33,16 @@ pub(super) enum Value {
     Number,
     /// A number, kept under a name.
     Save(&'static str),
+    /// A number as an option that is there, kept under a name.
+    SaveSome(&'static str),
+    /// Bytes that are kept under a name.
+    Keep(&'static str),
+    /// Other bytes than those that were kept.
+    Other(&'static str),
     /// A number that is larger than the one that was saved.
     Above(&'static str),
     /// What was saved.
     Saved(&'static str),
-    /// An option that is there, with what was saved.
-    SomeSaved(&'static str),
     /// The newest write that the reply of the call shows.
     Newest,
     /// A number between these, both included.
@@ -86,7 +92,11 @@ impl Answer {
         match self {
             Self::Ok(values) if values.is_empty() => "ok".into(),
             Self::Ok(values) => {
-                let shown: Vec<_> = values.iter().take(12).map(|value| form::shown(value)).collect();
+                let shown: Vec<_> = values
+                    .iter()
+                    .take(12)
+                    .map(|value| form::shown(value))
+                    .collect();
                 let more = match values.len().saturating_sub(shown.len()) {
                     0 => String::new(),
                     more => format!(" and {more} more"),
@@ -122,7 +132,7 @@ impl Expect {
     /// What was expected, in words.
     pub(super) fn check(&self, answer: &Answer, known: &mut Known<'_>) -> Result<(), String> {
         let met = match (self, answer) {
-            (Self::Any, _) => true,
+            (Self::Any, _) | (Self::Failed, Answer::Err { .. }) => true,
             (Self::Ok(expected), Answer::Ok(values)) => all(expected, values, known),
             (Self::That(_, holds), Answer::Ok(values)) => holds(values),
             (
@@ -159,12 +169,20 @@ impl Expect {
         match self {
             Self::Ok(values) if values.is_empty() => "ok".into(),
             Self::Ok(values) => {
-                let shown: Vec<_> = values.iter().take(12).map(|value| value.shown(known)).collect();
+                let shown: Vec<_> = values
+                    .iter()
+                    .take(12)
+                    .map(|value| value.shown(known))
+                    .collect();
                 format!("ok {}", shown.join(" "))
             }
             Self::That(what, _) => (*what).to_owned(),
             Self::Err(code, says, retryable) => {
-                let retryable = if *retryable { "retryable" } else { "not retryable" };
+                let retryable = if *retryable {
+                    "retryable"
+                } else {
+                    "not retryable"
+                };
                 format!("the error {code}, {retryable}, that says {says:?}")
             }
             Self::Tags(tags) => format!("the durable tags {tags:?}"),
@@ -185,6 +203,7 @@ impl Expect {
             Self::MemoryUnlessTrapped(memory) => {
                 format!("the memory {memory:?}: an error leaves the instance as it is")
             }
+            Self::Failed => "an error".into(),
             Self::Any => "anything".into(),
         }
     }
@@ -200,9 +219,18 @@ impl Value {
                 known.memo.insert(name, found.to_vec());
                 form::number(found).is_some()
             }
+            Self::SaveSome(name) => {
+                let number = found.strip_prefix(b"+").unwrap_or_default();
+                known.memo.insert(name, number.to_vec());
+                form::number(number).is_some()
+            }
+            Self::Keep(name) => {
+                known.memo.insert(name, found.to_vec());
+                true
+            }
+            Self::Other(name) => found != saved(name),
             Self::Above(name) => form::number(found) > form::number(&saved(name)),
             Self::Saved(name) => found == saved(name),
-            Self::SomeSaved(name) => found == form::some(saved(name)),
             Self::Newest => form::number(found) == Some(known.newest),
             Self::Between(least, most) => {
                 form::number(found).is_some_and(|found| (*least..=*most).contains(&found))
@@ -220,9 +248,11 @@ impl Value {
         match self {
             Self::Bytes(bytes) => form::shown(bytes),
             Self::Number | Self::Save(_) => "a number".into(),
+            Self::SaveSome(_) => "some number".into(),
+            Self::Keep(_) => "anything".into(),
+            Self::Other(name) => format!("anything but {}", saved(name)),
             Self::Above(name) => format!("a number over {}", saved(name)),
             Self::Saved(name) => saved(name),
-            Self::SomeSaved(name) => format!("some {}", saved(name)),
             Self::Newest => format!("the reply's newest write, {}", known.newest),
             Self::Between(least, most) => format!("a number from {least} to {most}"),
             Self::Has(text) => format!("text with {text:?}"),
@@ -284,7 +314,8 @@ mod tests {
             (Value::Save("x"), b"12", b""),
             (Value::Above("seq"), b"8", b"7"),
             (Value::Saved("seq"), b"7", b"8"),
-            (Value::SomeSaved("seq"), b"+7", b"7"),
+            (Value::SaveSome("x"), b"+7", b"7"),
+            (Value::Other("seq"), b"8", b"7"),
             (Value::Newest, b"9", b"8"),
             (Value::Between(2, 3), b"3", b"4"),
             (Value::Has("b"), b"abc", b"ac"),

@@ -34,7 +34,9 @@ pub(super) fn merge(key: &str, operand: impl Into<Arg>) -> Step {
 
 /// A batch: kind, key, value.
 pub(super) fn write<const N: usize>(ops: [(&str, &str, &str); N]) -> Step {
-    let args = ops.into_iter().flat_map(|(kind, key, value)| [kind, key, value, ""]);
+    let args = ops
+        .into_iter()
+        .flat_map(|(kind, key, value)| [kind, key, value, ""]);
     step("db.write", []).with(args)
 }
 
@@ -42,7 +44,13 @@ pub(super) fn scan(handle: u64, start: Option<&[u8]>, end: Option<&[u8]>, order:
     let bound = |bound: Option<&[u8]>| bound.map_or_else(|| "".into(), option);
     step(
         "db.scan",
-        ["".into(), handle.into(), bound(start), bound(end), order.into()],
+        [
+            "".into(),
+            handle.into(),
+            bound(start),
+            bound(end),
+            order.into(),
+        ],
     )
 }
 
@@ -109,7 +117,13 @@ pub(super) fn due(name: &str) -> Step {
 pub(super) fn on_shard(kind: &str, shard: u64, script: impl Into<Arg>) -> Step {
     step(
         "cluster",
-        [kind.into(), shard.into(), "".into(), "run".into(), script.into()],
+        [
+            kind.into(),
+            shard.into(),
+            "".into(),
+            "run".into(),
+            script.into(),
+        ],
     )
 }
 

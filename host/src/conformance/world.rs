@@ -424,9 +424,7 @@ impl<'a> World<'a> {
                 "the swap was not made: {error}; expected that {step}, with {}",
                 how.shown()
             ))),
-            (Err(error), None) => {
-                Err(Ended::Failed(format!("the swap was not made: {error}")))
-            }
+            (Err(error), None) => Err(Ended::Failed(format!("the swap was not made: {error}"))),
         }
     }
 

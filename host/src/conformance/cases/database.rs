@@ -132,20 +132,16 @@ fn writes() -> Vec<Case> {
             (
                 step(
                     "db.write",
-                    [
-                        "put".into(),
-                        "a".into(),
-                        "1".into(),
-                        option("60000"),
-                    ],
+                    ["put".into(), "a".into(), "1".into(), option("60000")],
                 ),
                 seq(),
             ),
             (
                 versioned("a"),
-                Expect::That("a value that expires 60,000 ms after it was stored", |values| {
-                    lives_for(values, 60_000)
-                }),
+                Expect::That(
+                    "a value that expires 60,000 ms after it was stored",
+                    |values| lives_for(values, 60_000),
+                ),
             ),
         ]),
         case("merges are combined in their order")
@@ -180,9 +176,10 @@ fn expiry() -> Vec<Case> {
                 (put_for("long", "1", 60_000), seq()),
                 (
                     versioned("long"),
-                    Expect::That("a value that expires 60,000 ms after it was stored", |values| {
-                        lives_for(values, 60_000)
-                    }),
+                    Expect::That(
+                        "a value that expires 60,000 ms after it was stored",
+                        |values| lives_for(values, 60_000),
+                    ),
                 ),
                 (put_for("short", "1", 40), seq()),
                 (put("never", "1"), seq()),

@@ -53,7 +53,12 @@ pub(super) fn cases() -> Vec<Case> {
         case("what is no script fails the call, and nothing else")
             .run([(remember("kept"), Expect::Any)])
             .request(Call::default(), "run", "\x01", invalid())
-            .request(Call::default(), "run", b"\xff\xff\xff\xffa".as_slice(), invalid())
+            .request(
+                Call::default(),
+                "run",
+                b"\xff\xff\xff\xffa".as_slice(),
+                invalid(),
+            )
             .request(
                 Call::default(),
                 "run",
@@ -102,12 +107,12 @@ pub(super) fn cases() -> Vec<Case> {
             },
         )),
         case("a handle that there is not is a result").run([
-            (step("cursor.next", [7.into(), 1.into()]), err("no-handle", "")),
-            (step("drop", [7.into()]), err("no-handle", "")),
             (
-                step("db.get", [7.into(), "a".into()]),
+                step("cursor.next", [7.into(), 1.into()]),
                 err("no-handle", ""),
             ),
+            (step("drop", [7.into()]), err("no-handle", "")),
+            (step("db.get", [7.into(), "a".into()]), err("no-handle", "")),
             (word("current-call.reply-when-applied"), done()),
         ]),
     ]

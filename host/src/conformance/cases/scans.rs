@@ -68,9 +68,15 @@ pub(super) fn cases() -> Vec<Case> {
                 seq(),
             ),
             (scan_prefix(1, "p/", UP), done()),
-            (next(1, 10), entries([("p/", "1"), ("p/a", "2"), ("p/b", "3")])),
+            (
+                next(1, 10),
+                entries([("p/", "1"), ("p/a", "2"), ("p/b", "3")]),
+            ),
             (scan_prefix(2, "p/", DOWN), done()),
-            (next(2, 10), entries([("p/b", "3"), ("p/a", "2"), ("p/", "1")])),
+            (
+                next(2, 10),
+                entries([("p/b", "3"), ("p/a", "2"), ("p/", "1")]),
+            ),
             (scan_prefix(3, "none", UP), done()),
             (next(3, 10), done()),
             (scan_prefix(4, "", UP), done()),
@@ -97,9 +103,22 @@ pub(super) fn cases() -> Vec<Case> {
             (
                 next(1, 10),
                 Expect::Ok(
-                    [b"\0".as_slice(), b"1", b"\0\0", b"2", b"\x7f", b"3", b"\x80", b"4", b"\xff", b"5", b"\xff\xff", b"6"]
-                        .map(|bytes| Value::Bytes(bytes.to_vec()))
-                        .into(),
+                    [
+                        b"\0".as_slice(),
+                        b"1",
+                        b"\0\0",
+                        b"2",
+                        b"\x7f",
+                        b"3",
+                        b"\x80",
+                        b"4",
+                        b"\xff",
+                        b"5",
+                        b"\xff\xff",
+                        b"6",
+                    ]
+                    .map(|bytes| Value::Bytes(bytes.to_vec()))
+                    .into(),
                 ),
             ),
             (scan_prefix(2, b"\xff", DOWN), done()),
@@ -219,6 +238,7 @@ fn thousand() -> Step {
 fn numbered(values: &[Vec<u8>]) -> bool {
     values.len() == 2_000
         && values.chunks(2).zip(0_u64..).all(|(entry, number)| {
-            entry[0] == format!("{number:04}").into_bytes() && form::number(&entry[1]) == Some(number)
+            entry[0] == format!("{number:04}").into_bytes()
+                && form::number(&entry[1]) == Some(number)
         })
 }

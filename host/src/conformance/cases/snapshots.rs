@@ -17,18 +17,12 @@ pub(super) fn cases() -> Vec<Case> {
             (remove("b"), seq()),
             (put("c", "new"), seq()),
             (get("a").on(1), some("1")),
-            (
-                get_many(["c", "b", "a"]).on(1),
-                options(["-", "2", "1"]),
-            ),
+            (get_many(["c", "b", "a"]).on(1), options(["-", "2", "1"])),
             (scan(2, None, None, "descending").on(1), done()),
             (next(2, 10), entries([("b", "2"), ("a", "1")])),
             (scan_prefix(3, "a", "ascending").on(1), done()),
             (next(3, 10), entries([("a", "1")])),
-            (
-                get_many(["c", "b", "a"]),
-                options(["new", "-", "changed"]),
-            ),
+            (get_many(["c", "b", "a"]), options(["new", "-", "changed"])),
         ]),
         case("a snapshot knows its last write").run([
             (put("a", "1"), save("seq")),

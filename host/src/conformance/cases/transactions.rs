@@ -20,9 +20,10 @@ fn case(name: &'static str) -> Case {
 }
 
 fn committed() -> Expect {
-    Expect::That("some seq", |values| {
-        matches!(values, [seq] if seq.len() > 1 && seq[0] == b'+')
-    })
+    Expect::That(
+        "some seq",
+        |values| matches!(values, [seq] if seq.len() > 1 && seq[0] == b'+'),
+    )
 }
 
 fn views() -> Vec<Case> {
@@ -34,7 +35,10 @@ fn views() -> Vec<Case> {
             (put("a", "new").on(1), done()),
             (put("b", "").on(1), done()),
             (remove("gone").on(1), done()),
-            (get_many(["a", "b", "gone"]).on(1), options(["new", "", "-"])),
+            (
+                get_many(["a", "b", "gone"]).on(1),
+                options(["new", "", "-"]),
+            ),
             (scan(2, None, None, "ascending").on(1), done()),
             (next(2, 10), entries([("a", "new"), ("b", "")])),
             (get_many(["a", "b", "gone"]), options(["old", "-", "x"])),
@@ -111,14 +115,18 @@ fn views() -> Vec<Case> {
                 (get("m"), some("123")),
                 (
                     versioned("t"),
-                    Expect::That("a value that expires", |values| {
-                        matches!(values, [_, _, _, expires] if expires.len() > 1)
-                    }),
+                    Expect::That(
+                        "a value that expires",
+                        |values| matches!(values, [_, _, _, expires] if expires.len() > 1),
+                    ),
                 ),
             ]),
         case("a transaction refuses what a write refuses, and goes on").run([
             (begin(1, SNAPSHOT), done()),
-            (put("", "x").on(1), err("invalid-key", "a key cannot be empty")),
+            (
+                put("", "x").on(1),
+                err("invalid-key", "a key cannot be empty"),
+            ),
             (merge("a", "x").on(1), err("no-merge-operator", "")),
             (put_for("a", "x", 0).on(1), err("invalid-argument", "1 ms")),
             (put("b", "x").on(1), done()),
