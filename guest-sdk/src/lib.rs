@@ -37,6 +37,7 @@
 //! - [`codec`] says how typed keys and values become bytes.
 //! - [`context`] says where this instance runs, and holds its options.
 //! - [`durability`] tells when writes became durable.
+//! - [`cluster`] asks other shards, and [`metrics`] counts for people who watch.
 //! - [`log`] lines go to the guest's log on the host, with key-value pairs as fields. So do standard output and standard
 //!   error, and with it the message of a panic.
 #![cfg_attr(
@@ -67,6 +68,7 @@
 #[doc(hidden)]
 pub mod bindings;
 mod call;
+pub mod cluster;
 pub mod codec;
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
@@ -77,6 +79,7 @@ pub mod durability;
 mod error;
 mod guest;
 mod logger;
+pub mod metrics;
 mod sys;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;

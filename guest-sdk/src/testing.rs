@@ -39,9 +39,11 @@
 //! within [`Request::run`] and [`Host::run`].
 
 mod builder;
+mod cluster;
 mod limits;
 mod log_line;
 mod merge;
+mod metrics;
 mod migration;
 mod request;
 mod store;
@@ -55,9 +57,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use builder::Builder;
+pub use cluster::Asked;
+pub(crate) use cluster::Others;
 pub use limits::Limits;
 pub use log_line::LogLine;
 pub use merge::MergeOperator;
+pub use metrics::Metrics;
+pub(crate) use metrics::Value;
 use migration::Migration;
 pub use request::{Request, Response};
 pub(crate) use store::{Span, Stage, Write, entries};
@@ -262,6 +268,17 @@ impl Host {
     /// Lets another writer take the shard over: [`db`](crate::db) fails with `fenced` from now on.
     pub fn fence(&mut self) {
         self.world.borrow_mut().status = Status::Fenced;
+    }
+
+    /// Says what the other shards of the cluster do: the closure gets what the guest asks of them ([`cluster`](crate::cluster)), and answers. Until
+    /// then they are `unassigned`. [`Builder::shard`] says how many there are: by default this one alone.
+    pub fn on_cluster_call(&mut self, answer: impl FnMut(&Asked) -> Result<Vec<u8>> + 'static) {
+        self.world.borrow_mut().others = Others::new(answer);
+    }
+
+    /// The metrics that the guest keeps ([`metrics`](crate::metrics)), as they are now.
+    pub fn metrics(&self) -> Metrics {
+        self.world.borrow().metrics.clone()
     }
 
     /// The lines that the guest has logged, oldest first.

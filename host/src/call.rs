@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use quarry_core::chain::Meeting;
 
 use crate::gate::Ended;
 use crate::guest::{GuestError, NoRoom, Trap, TrapKind};
@@ -139,6 +140,10 @@ pub enum CallErrorKind {
     NoRoom,
     /// The guest has no `queries`. Nothing ran.
     NoQueries,
+    /// A call between shards that could never be answered: a shard that it is for waits for it. Nothing ran.
+    Cycle,
+    /// More shards would wait for each other than `limits.call_depth`. Nothing ran.
+    Depth,
     /// The time is up. The call may have run, or may still run.
     Timeout,
     /// The call ran, and its writes were not durable when the shard ended: they may or may not survive.
@@ -151,7 +156,7 @@ pub enum CallErrorKind {
 
 impl CallErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Invalid,
         Self::Unassigned,
         Self::NotOwner,
@@ -161,6 +166,8 @@ impl CallErrorKind {
         Self::Quarantined,
         Self::NoRoom,
         Self::NoQueries,
+        Self::Cycle,
+        Self::Depth,
         Self::Timeout,
         Self::Unknown,
         Self::Guest,
@@ -193,6 +200,8 @@ impl CallErrorKind {
             Self::Quarantined => "quarantined",
             Self::NoRoom => "no-room",
             Self::NoQueries => "no-queries",
+            Self::Cycle => "call-cycle",
+            Self::Depth => "call-depth",
             Self::Timeout => "timeout",
             Self::Unknown => "outcome-unknown",
             Self::Guest => "guest-error",
@@ -252,6 +261,15 @@ impl CallError {
         Self::host(CallErrorKind::Trap(trap.kind), trap.to_string())
     }
 
+    /// Two chains of calls met, each of which waits for the other: one of them may go on, so that the other may be made again.
+    #[must_use]
+    pub fn met(meeting: &Meeting) -> Self {
+        Self {
+            retryable: true,
+            ..Self::host(CallErrorKind::Cycle, meeting.to_string())
+        }
+    }
+
     /// There was no instance to run it.
     #[must_use]
     pub fn no_room(why: NoRoom) -> Self {
@@ -303,8 +321,8 @@ impl CallError {
     #[must_use]
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{
-            Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused, Unassigned,
-            Unreachable,
+            Cycle, Depth, Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused,
+            Unassigned, Unreachable,
         };
         matches!(
             self.kind,
@@ -317,6 +335,8 @@ impl CallError {
                 | Quarantined
                 | NoRoom
                 | NoQueries
+                | Cycle
+                | Depth
         )
     }
 }

@@ -49,11 +49,11 @@ use crate::clock;
 use crate::config::Config;
 use crate::guest::{METHOD_MAX_BYTES, Module, Request};
 use crate::lease::handle::Leases;
-use crate::metrics;
 use crate::shard::{Control, ShardHandle};
 use crate::store::probe::ProbeReport;
 use crate::transport::Run;
 
+mod between;
 mod deployed;
 mod founding;
 mod node;
@@ -141,19 +141,10 @@ impl Cluster {
             timeout,
             headers,
         } = options;
-        let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        let routed = routing::route(&self.node, shard, request, Run::Call(durability)).await;
-        // What another node ran is counted there.
-        if !routed.remote {
-            let took = clock::now().saturating_duration_since(begun);
-            self.node.slots[shard as usize].calls.call(
-                method,
-                metrics::Outcome::of(&routed.outcome),
-                took,
-            );
-        }
-        routed.outcome
+        self.node
+            .run(shard, method, request, Run::Call(durability))
+            .await
     }
 
     /// Runs a query of the guest on the shard of the target, in parallel with calls and other queries.
@@ -172,18 +163,10 @@ impl Cluster {
             timeout,
             headers,
         } = options;
-        let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        let routed = routing::route(&self.node, shard, request, Run::Query(read)).await;
-        if !routed.remote {
-            let took = clock::now().saturating_duration_since(begun);
-            self.node.slots[shard as usize].calls.query(
-                method,
-                metrics::Outcome::of(&routed.outcome),
-                took,
-            );
-        }
-        routed.outcome
+        self.node
+            .run(shard, method, request, Run::Query(read))
+            .await
     }
 
     /// Where a shard is.
@@ -333,6 +316,7 @@ impl Cluster {
                 payload,
                 headers,
                 deadline,
+                chain: Vec::new(),
             },
         ))
     }

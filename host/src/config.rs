@@ -298,6 +298,8 @@ section! {
     trap_window: Duration = secs(60), Kind::Duration(secs(1), secs(86_400));
     /// Instances of a shard for queries, at most.
     query_instances: usize = 4, Kind::Count(1, 256);
+    /// Shards that may wait for each other, in calls from shard to shard. One more is refused.
+    call_depth: usize = 16, Kind::Count(1, 64);
     /// Instances of the whole node, at most; of components at most 12,000. Default: two per shard, so that all can be swapped at once,
     /// and 64 for queries. Queries never take the room that shards need: they have what is over two per shard, or half of what is over
     /// one per shard, up to 64, where that is more.

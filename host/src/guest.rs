@@ -15,7 +15,9 @@ use bytes::Bytes;
 use crate::db::{ReadView, ShardDb};
 use crate::gate::Gate;
 use crate::gate::deadline::Deadline;
+use crate::metrics::guest::ModuleMetrics;
 
+pub mod calls;
 pub mod compound;
 pub mod limits;
 pub mod log;
@@ -183,6 +185,10 @@ pub struct InstanceContext {
     pub status: Arc<ShardFlag>,
     /// Where the guest's lines go.
     pub log: Arc<log::GuestLog>,
+    /// Calls to other shards.
+    pub calls: Arc<calls::Calls>,
+    /// The module's own metrics.
+    pub metrics: Arc<ModuleMetrics>,
 }
 
 /// Whether a shard goes on, and until when it is owned for sure, as its guest and its parts see it.
@@ -263,6 +269,8 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     /// When the caller gives up.
     pub deadline: Instant,
+    /// The shards that wait for it, outermost first; empty for a caller from outside. Nobody but a node of the cluster can say so.
+    pub chain: Vec<u32>,
 }
 
 /// A guest's answer.

@@ -1,7 +1,8 @@
 //! Every metric: its name, kind, unit, labels and meaning, and the functions that move it.
 //!
 //! Labels are few and bounded: never a key, never what a caller may choose freely. A method counts under its own name once a call
-//! of it went well, as long as there are at most [`calls::METHODS_MAX`] of them; every other is `other`.
+//! of it went well, as long as there are at most [`calls::METHODS_MAX`] of them; every other is `other`. What guests name themselves is in
+//! [`guest`], and bounded there.
 //!
 //! Call [`install`] before anything else starts: handles that were made before it count nothing.
 
@@ -16,10 +17,12 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use quarry_core::control::Gauges;
 use quarry_core::deploy::RolloutRecord;
 
+use crate::call::{CallError, CallErrorKind, CallReply};
 use crate::clock;
 use crate::guest::TrapKind;
 
 pub mod calls;
+pub mod guest;
 pub mod process;
 
 pub use calls::{CallMetrics, Outcome};
@@ -115,6 +118,10 @@ metrics_list! {
     ROLLOUT_STABLE: Gauge "quarry_rollout_stable_info", None, ["cluster"], "The revision that shards run which no rollout has reached.";
     ROLLOUT_FAILED: Gauge "quarry_rollout_failed_shards_count", Some(Unit::Count), ["cluster"],
         "Shards of this node that did not take the revision that they are to run.";
+    GUEST_METRICS_DROPPED: Counter "quarry_guest_metrics_dropped_total", Some(Unit::Count), ["cluster", "module"],
+        "Uses of metrics by a guest that were dropped, since they are over a bound or not well formed.";
+    CLUSTER_CALLS: Counter "quarry_cluster_calls_total", Some(Unit::Count), ["cluster", "outcome"],
+        "Calls and queries that guests of this node made to other shards: outcome is that of a call, cycle or depth.";
     LEASE_CLAIMS: Counter "quarry_lease_claims_total", Some(Unit::Count), ["cluster", "outcome"],
         "Leases that this node tried to claim: outcome is won or lost.";
     LEASE_RELEASES: Counter "quarry_lease_releases_total", Some(Unit::Count), ["cluster"], "Leases that this node freed after it closed their shards.";
@@ -152,6 +159,7 @@ pub fn install() -> Exporter {
         // Fails only for an empty list; without buckets histograms would be summaries, which is still a working exporter.
         let builder = PrometheusBuilder::new()
             .set_buckets(&BUCKETS)
+            .and_then(guest::with_buckets)
             .unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
@@ -467,6 +475,36 @@ impl PeerMetrics {
     }
 }
 
+/// Calls between shards.
+#[derive(Debug)]
+pub struct BetweenMetrics {
+    cluster: String,
+}
+
+impl BetweenMetrics {
+    /// Those of a node of a cluster.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self {
+            cluster: cluster.into(),
+        }
+    }
+
+    /// A guest asked another shard, and this came of it.
+    pub fn asked(&self, outcome: &Result<CallReply, CallError>) {
+        let word = match outcome {
+            Err(error) if error.kind == CallErrorKind::Cycle => "cycle",
+            Err(error) if error.kind == CallErrorKind::Depth => "depth",
+            outcome => Outcome::of(outcome).as_str(),
+        };
+        let labels = vec![
+            Label::new("cluster", self.cluster.clone()),
+            Label::from_static_parts("outcome", word),
+        ];
+        counter!(CLUSTER_CALLS.name, labels).increment(1);
+    }
+}
+
 /// The store was probed.
 pub fn probed(cluster: &str, passed: bool) {
     counter!(PROBES.name, "cluster" => cluster.to_owned(), "outcome" => if passed { "passed" } else { "failed" }).increment(1);
@@ -535,7 +573,7 @@ mod tests {
             for label in metric.labels {
                 let known = [
                     "cluster", "shard", "revision", "method", "outcome", "route", "status",
-                    "version",
+                    "version", "module",
                 ];
                 assert!(known.contains(label), "{name} has the label {label}");
             }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::call::{CallError, CallErrorKind, Durability, Read};
 use crate::clock;
 use crate::db::ShardDb;
+use crate::guest::calls::waits::{Ticket, Waits};
 use crate::guest::{Limits, Module, Request, ShardFlag};
 
 mod held;
@@ -88,6 +89,7 @@ pub struct ShardHandle {
     flag: Arc<ShardFlag>,
     runs: Arc<Runs>,
     queries: Arc<QueryPool>,
+    waits: Arc<Waits>,
 }
 
 /// What a shard runs, for who looks from outside.
@@ -121,6 +123,8 @@ struct Call {
     request: Request,
     durability: Option<Durability>,
     answer: Answer,
+    /// Of a call from another shard.
+    ticket: Option<Ticket>,
     _place: Place,
 }
 
@@ -193,6 +197,15 @@ impl ShardHandle {
         durability: Option<Durability>,
     ) -> Result<Outcome, CallError> {
         let place = Queue::enter(&self.queue, &request).map_err(|error| error.at(self.shard))?;
+        let (ticket, refused) = match &*request.chain {
+            [] => (None, None),
+            chain => {
+                let entered = self.waits.enter(self.shard, chain);
+                let (ticket, refused) =
+                    entered.map_err(|meeting| CallError::met(&meeting).at(self.shard))?;
+                (Some(ticket), Some(refused))
+            }
+        };
         let (answer, outcome) = oneshot::channel();
         if self
             .calls
@@ -200,14 +213,23 @@ impl ShardHandle {
                 request,
                 durability,
                 answer,
+                ticket,
                 _place: place,
             })
             .is_err()
         {
             return Err(self.gone());
         }
+        let outcome = match refused {
+            None => outcome.await,
+            Some(refused) => tokio::select! {
+                biased;
+                // It never ran. Where the other end is gone without a word, the call has begun.
+                Ok(meeting) = refused => Ok(Err(CallError::met(&meeting))),
+                outcome = outcome => outcome,
+            },
+        };
         outcome
-            .await
             .unwrap_or_else(|_| Err(self.gone()))
             .map_err(|error| error.at(self.shard))
     }

@@ -1,5 +1,6 @@
 //! Tests through the doors that users use, in one binary.
 
+mod between;
 mod cli;
 mod cluster;
 mod crash;

@@ -4,7 +4,7 @@ use log::Level;
 
 use super::{Op, OpKind, Stored};
 use crate::bindings::handler::quarry::shard::{
-    current_call, db, durability, log as host_log, shard, types,
+    cluster as cluster_calls, current_call, db, durability, log as host_log, metrics, shard, types,
 };
 use crate::context::Status;
 use crate::db::{Entry, Isolation, Order, Seq};
@@ -227,6 +227,37 @@ pub(crate) fn status() -> Status {
 }
 
 pub(crate) use current_call::{deadline_ms, header, traceparent};
+
+pub(crate) fn call_shard(
+    shard: u32,
+    method: &str,
+    key: Option<&[u8]>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    Ok(cluster_calls::call(shard, method, key, payload)?)
+}
+
+pub(crate) fn call_key(key: &[u8], method: &str, payload: &[u8]) -> Result<Vec<u8>> {
+    Ok(cluster_calls::call_key(key, method, payload)?)
+}
+
+pub(crate) fn query_shard(
+    shard: u32,
+    method: &str,
+    key: Option<&[u8]>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    Ok(cluster_calls::query(shard, method, key, payload)?)
+}
+
+pub(crate) fn query_key(key: &[u8], method: &str, payload: &[u8]) -> Result<Vec<u8>> {
+    Ok(cluster_calls::query_key(key, method, payload)?)
+}
+
+pub(crate) use metrics::{
+    add as add_to_counter, describe as describe_metric, observe as observe_histogram,
+    set as set_gauge,
+};
 
 pub(crate) fn log_enabled(level: Level) -> bool {
     host_log::enabled(host_level(level))

@@ -11,7 +11,7 @@ use crate::context::Status;
 use crate::db::{Entry, Isolation, Order, Seq};
 use crate::error::{Error, Result};
 use crate::testing::{
-    Held, LogLine, Span, Stage, TransactionState, World, Write, entries, with_world,
+    Asked, Held, LogLine, Span, Stage, TransactionState, Value, World, Write, entries, with_world,
 };
 
 /// Entries of a page.
@@ -425,6 +425,73 @@ pub(crate) fn traceparent() -> Option<String> {
 
 pub(crate) fn header(name: &str) -> Option<String> {
     with_world(|world| world.header(name)).flatten()
+}
+
+pub(crate) fn call_shard(
+    shard: u32,
+    method: &str,
+    key: Option<&[u8]>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    ask(false, shard, method, key, payload)
+}
+
+pub(crate) fn call_key(key: &[u8], method: &str, payload: &[u8]) -> Result<Vec<u8>> {
+    ask(false, shard_for(key), method, Some(key), payload)
+}
+
+pub(crate) fn query_shard(
+    shard: u32,
+    method: &str,
+    key: Option<&[u8]>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    ask(true, shard, method, key, payload)
+}
+
+pub(crate) fn query_key(key: &[u8], method: &str, payload: &[u8]) -> Result<Vec<u8>> {
+    ask(true, shard_for(key), method, Some(key), payload)
+}
+
+fn ask(
+    query: bool,
+    shard: u32,
+    method: &str,
+    key: Option<&[u8]>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    let asked = Asked {
+        query,
+        shard,
+        key: key.map(<[u8]>::to_vec),
+        method: method.to_owned(),
+        payload: payload.to_vec(),
+    };
+    let others = database(|world| {
+        world.check_asked(&asked)?;
+        Ok(world.others.clone())
+    })?;
+    // The test's own code; the guest's world is free meanwhile.
+    others.answer(&asked)
+}
+
+pub(crate) fn describe_metric(name: &str, help: &str) {
+    with_world(|world| world.metrics.describe(name, help));
+}
+
+pub(crate) fn add_to_counter(name: &str, labels: &[(String, String)], by: u64) {
+    with_world(|world| world.metrics.use_one(name, labels, Value::Counter(by)));
+}
+
+pub(crate) fn set_gauge(name: &str, labels: &[(String, String)], value: f64) {
+    with_world(|world| world.metrics.use_one(name, labels, Value::Gauge(value)));
+}
+
+pub(crate) fn observe_histogram(name: &str, labels: &[(String, String)], value: f64) {
+    with_world(|world| {
+        let value = Value::Histogram(vec![value]);
+        world.metrics.use_one(name, labels, value);
+    });
 }
 
 pub(crate) fn log_enabled(level: Level) -> bool {

@@ -1,5 +1,6 @@
 //! The double against what `wit/` promises.
 
+mod cluster;
 mod database;
 mod guests;
 mod migration;

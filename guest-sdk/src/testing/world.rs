@@ -8,7 +8,7 @@ use std::time::Duration;
 use log::LevelFilter;
 
 use super::store::{Change, Store, Write};
-use super::{Limits, LogLine, MergeOperator};
+use super::{Limits, LogLine, MergeOperator, Metrics, Others};
 use crate::context::Status;
 use crate::db::Seq;
 use crate::error::{Error, Result};
@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) status: Status,
     pub(crate) now_ms: i64,
     pub(crate) logs: Vec<LogLine>,
+    pub(crate) others: Others,
+    pub(crate) metrics: Metrics,
     takes_tags: bool,
     durable: u64,
     /// Tags by the seq that they wait for and the order in which they came.
@@ -127,6 +129,8 @@ impl World {
             status: Status::Running,
             now_ms: FIRST_MOMENT_MS,
             logs: Vec::new(),
+            others: Others::default(),
+            metrics: Metrics::default(),
             takes_tags,
             durable: 0,
             tags: BTreeMap::new(),
@@ -222,6 +226,11 @@ impl World {
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
         let left = self.scope.deadline_at_ms?.saturating_sub(self.now_ms);
         Some(u64::try_from(left).unwrap_or(0))
+    }
+
+    /// Whether a call or a query is in progress.
+    pub(crate) fn is_in_call(&self) -> bool {
+        self.scope.deadline_at_ms.is_some()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<String> {

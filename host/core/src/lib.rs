@@ -7,6 +7,7 @@
 //! - [`pool`]: how many instances queries may have.
 //! - [`retry`]: whether a call that failed may be made again, and when.
 //! - [`route`]: where a call goes.
+//! - [`chain`]: which calls between shards may be made.
 //! - [`traps`]: whether a guest that failed is restarted or quarantined.
 //! - [`strategy`]: which shards a node is to have, and what becomes of one that went down.
 //! - [`placement`]: fair shares.
@@ -17,6 +18,7 @@
 //! - [`rules`]: ways to break all that on purpose, for the simulator.
 
 pub mod backoff;
+pub mod chain;
 pub mod control;
 pub mod deploy;
 pub mod hash;

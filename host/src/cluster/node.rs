@@ -19,8 +19,9 @@ use crate::clock;
 use crate::config::Config;
 use crate::db::open::Databases;
 use crate::deploy::Loaded;
+use crate::guest::calls::waits::Waits;
 use crate::lease::handle::Leases;
-use crate::metrics;
+use crate::metrics::{self, BetweenMetrics};
 use crate::shard::sample::Samples;
 use crate::shard::slot::Slot;
 use crate::store::Store;
@@ -42,6 +43,10 @@ pub(super) struct Node {
     pub databases: Databases,
     /// What each shard is to run.
     pub wanted: ArcSwap<Wanted>,
+    /// Which shards wait for which.
+    pub waits: Arc<Waits>,
+    /// Counts calls between shards.
+    pub between: Arc<BetweenMetrics>,
     /// What calls come to, by revision.
     pub samples: Arc<Samples>,
     /// What follows the rollout record; none where the node was started with a guest of its own.

@@ -18,7 +18,7 @@ use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::config::{Config, Strategy};
 use crate::lease::handle::{AskError, Notifier};
-use crate::metrics::{Outcome, PeerMetrics};
+use crate::metrics::PeerMetrics;
 use crate::transport::server::{BindError, Listener};
 use crate::transport::{
     Answer, Ask, Command, Destination, Forward, Http2, Identity, Limits, NotOwner, Run, Secret,
@@ -188,18 +188,14 @@ impl Notifier for Notices {
 impl Service for Node {
     async fn run(&self, forward: Forward) -> Result<Answer, NotOwner> {
         let shard = forward.shard;
-        let Some(slot) = self.slots.get(shard as usize) else {
+        if self.slots.get(shard as usize).is_none() {
             return Ok(Err(self.no_such_shard(shard)));
-        };
+        }
         let (method, run) = (forward.request.method.clone(), forward.run);
         let begun = clock::now();
         let answer = routing::forwarded(self, forward).await;
         if let Ok(answer) = &answer {
-            let took = clock::now().saturating_duration_since(begun);
-            match run {
-                Run::Call(_) => slot.calls.call(&method, Outcome::of(answer), took),
-                Run::Query(_) => slot.calls.query(&method, Outcome::of(answer), took),
-            }
+            self.count(shard, &method, run, answer, begun);
         }
         answer
     }

@@ -22,6 +22,7 @@ use crate::call::{CallError, CallErrorKind, CallReply};
 use crate::clock;
 use crate::config::units::Span;
 use crate::guest::Request;
+use crate::metrics;
 use crate::shard::{Outcome, ShardHandle};
 use crate::transport::{Answer, Destination, Failure, Forward, NotOwner, Run};
 
@@ -80,6 +81,42 @@ pub(super) async fn route(node: &Arc<Node>, shard: u32, request: Request, run: R
     clock::timeout_at(deadline, routed)
         .await
         .unwrap_or_else(|_| Routed::here(Err(node.late(shard))))
+}
+
+impl Node {
+    /// Runs a request on its shard, wherever that is, and counts it.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        shard: u32,
+        method: &str,
+        request: Request,
+        run: Run,
+    ) -> Answer {
+        let begun = clock::now();
+        let routed = route(self, shard, request, run).await;
+        // What another node ran is counted there.
+        if !routed.remote {
+            self.count(shard, method, run, &routed.outcome, begun);
+        }
+        routed.outcome
+    }
+
+    /// A request that began then was answered here.
+    pub(super) fn count(
+        &self,
+        shard: u32,
+        method: &str,
+        run: Run,
+        answer: &Answer,
+        begun: Instant,
+    ) {
+        let took = clock::now().saturating_duration_since(begun);
+        let calls = &self.slots[shard as usize].calls;
+        match run {
+            Run::Call(_) => calls.call(method, metrics::Outcome::of(answer), took),
+            Run::Query(_) => calls.query(method, metrics::Outcome::of(answer), took),
+        }
+    }
 }
 
 /// Where no other node has shards: again, after a pause, only where it is sure that nothing ran.

@@ -390,6 +390,8 @@ impl Cluster {
             leases,
             runner,
             peers: std::sync::OnceLock::new(),
+            waits: Arc::default(),
+            between: Arc::new(metrics::BetweenMetrics::new(&cluster)),
             probe: Mutex::new(ProbeState {
                 status: ProbeStatus::Pending,
                 last_error: None,
@@ -669,6 +671,7 @@ impl From<&Config> for Limits {
             traps: limits.traps as usize,
             trap_window: limits.trap_window,
             query_instances: limits.query_instances,
+            call_depth: limits.call_depth,
             ..Self::default()
         }
     }

@@ -99,6 +99,7 @@ impl Life {
             samples: self.node.samples.clone(),
             shard_thread: self.node.threads.shard(self.shard),
             query: self.node.threads.query(),
+            reach: self.node.reach(),
         });
         let mut running = running.await;
         teller.opened(opening.writer_epoch);

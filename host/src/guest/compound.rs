@@ -15,6 +15,7 @@ use super::{
     QueryInstance, Reply, Request, StopReason, Trap, TrapKind,
 };
 use crate::db::ReadView;
+use crate::metrics;
 
 /// A module of a revision, with what it is given there.
 #[derive(Clone)]
@@ -91,6 +92,7 @@ impl Part {
             db: Arc::new(whole.db.within(self.prefix.clone())),
             notifier: Arc::new(whole.notifier.of(&info.name)),
             log: Arc::new(log),
+            metrics: metrics::guest::of(&whole.cluster, &info.name),
             ..whole.clone()
         }
     }

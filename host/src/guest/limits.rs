@@ -54,6 +54,8 @@ pub struct Limits {
     pub trap_window: Duration,
     /// Instances for queries a shard may have.
     pub query_instances: usize,
+    /// Shards that may wait for each other, in calls between shards; at most [`quarry_core::chain::CHAIN_MAX`].
+    pub call_depth: usize,
 }
 
 impl Default for Limits {
@@ -83,6 +85,7 @@ impl Default for Limits {
             traps: 5,
             trap_window: Duration::from_secs(60),
             query_instances: 4,
+            call_depth: 16,
         }
     }
 }

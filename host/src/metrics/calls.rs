@@ -70,7 +70,9 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
             | CallErrorKind::NoRoom
-            | CallErrorKind::NoQueries => Self::Refused,
+            | CallErrorKind::NoQueries
+            | CallErrorKind::Cycle
+            | CallErrorKind::Depth => Self::Refused,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::sample::{Book, Tally};
 use super::task::ending;
@@ -140,8 +140,8 @@ impl QueryPool {
 
     async fn run(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
         let deadline = request.deadline;
-        let running = clock::timeout_at(deadline, self.running.acquire()).await;
-        let running = running.map_err(|_| late())?.map_err(|_| self.ended())?;
+        let running = clock::timeout_at(deadline, self.turn(&request)).await;
+        let running = running.map_err(|_| late())??;
         if let Some(error) = expired(&request) {
             return Err(error);
         }
@@ -218,6 +218,27 @@ impl QueryPool {
             return Err(CallError::lease_ran_out(self.context.shard));
         }
         outcome
+    }
+
+    /// Waits for room for one more query.
+    async fn turn(&self, request: &Request) -> Result<SemaphorePermit<'_>, CallError> {
+        let turn = async { self.running.acquire().await.map_err(|_| self.ended()) };
+        if request.chain.is_empty() {
+            return turn.await;
+        }
+        // A query of another shard's guest: where all that run here wait for other shards, one of them may wait for this one.
+        let all = self.context.db.limits().query_instances;
+        tokio::select! {
+            biased;
+            turn = turn => turn,
+            () = self.context.calls.queries_wait(all) => {
+                let message = format!(
+                    "all {all} queries that shard {} may run at once (limits.query_instances) wait for other shards; try again later",
+                    self.context.shard
+                );
+                Err(CallError::host(CallErrorKind::Overloaded, message))
+            }
+        }
     }
 
     async fn on(

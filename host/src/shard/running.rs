@@ -16,9 +16,11 @@ use super::task::{Guest, Shard};
 use super::{Queue, Runs, ShardHandle};
 use crate::clock;
 use crate::db::ShardDb;
+use crate::guest::calls::{Calls, Reach};
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
 use crate::guest::{InstanceContext, Module, ShardFlag, StopReason};
+use crate::metrics;
 
 /// How much longer than its limits a start or an end may take.
 const START_GRACE: Duration = Duration::from_secs(5);
@@ -49,6 +51,8 @@ pub struct Start {
     pub shard_thread: Handle,
     /// Where its queries run.
     pub query: Handle,
+    /// How it reaches other shards.
+    pub reach: Reach,
 }
 
 /// A shard at work.
@@ -73,6 +77,9 @@ impl Running {
         let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
         let info = start.module.describe().clone();
         let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
+        let waits = start.reach.waits.clone();
+        let calls = Calls::new(start.shard, start.shards, start.db.clone(), start.reach);
+        let metrics = metrics::guest::of(&start.cluster, &info.name);
         let context = InstanceContext {
             cluster: start.cluster,
             node: start.node,
@@ -90,6 +97,8 @@ impl Running {
                 info.revision,
                 limits.log_bytes_per_second,
             )),
+            calls: Arc::new(calls),
+            metrics,
         };
         let queue = Arc::new(Queue {
             calls: 0.into(),
@@ -113,6 +122,7 @@ impl Running {
             flag,
             runs: runs.clone(),
             queries: queries.clone(),
+            waits,
         });
         let (started, first) = oneshot::channel();
         let shard = Shard {

@@ -33,6 +33,7 @@ use crate::guest::notify::Notifier;
 use crate::guest::{
     Failure, GuestError, Instance, InstanceContext, Limits, Module, StopReason, Trap, TrapKind,
 };
+use crate::metrics;
 
 /// How much longer than its limits a start may take; a component never does.
 const START_GRACE: Duration = Duration::from_secs(5);
@@ -430,6 +431,7 @@ impl Shard {
             options: order.options.clone(),
             notifier: self.notifier_of(&order.module),
             log: Arc::new(log),
+            metrics: metrics::guest::of(&self.context.cluster, &info.name),
             ..self.context.clone()
         }
     }

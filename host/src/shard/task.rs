@@ -180,12 +180,17 @@ impl Shard {
             request,
             durability,
             answer,
+            ticket,
             _place: place,
         } = call;
         let parked = self.parked > 0;
         self.parked = self.parked.saturating_sub(1);
         // A caller that went away before its call began does not want it any more.
         if answer.is_closed() {
+            return;
+        }
+        // Refused meanwhile, and its caller told.
+        if ticket.is_some_and(|ticket| !ticket.take()) {
             return;
         }
         if let Some(error) = expired(&request) {

@@ -143,6 +143,7 @@ fn forward(payload: impl Into<Bytes>) -> Forward {
             payload: payload.into(),
             headers: vec![("x-type".into(), "text/plain".into())],
             deadline: clock::now() + LONG,
+            chain: Vec::new(),
         },
     }
 }

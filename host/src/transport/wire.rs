@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame, SizeHint};
+use quarry_core::chain::CHAIN_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Forward, NotOwner, Run};
@@ -42,6 +43,9 @@ struct CallHead {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     headers: Vec<(String, String)>,
     left_us: u64,
+    /// The shards that wait for it; a node of an older version neither sends nor reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    chain: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -162,6 +166,7 @@ pub(super) fn encode_call(forward: Forward) -> Pieces {
             .map(|key| u32::try_from(key.len()).unwrap_or(u32::MAX)),
         headers: request.headers,
         left_us: micros(left),
+        chain: request.chain,
     };
     Pieces::new(
         &head,
@@ -192,6 +197,12 @@ pub(super) fn decode_call(body: Bytes, most: Duration) -> Result<Forward, Malfor
             head.method.len()
         )));
     }
+    if head.chain.len() > CHAIN_MAX {
+        return Err(Malformed(format!(
+            "{} shards wait for it; at most {CHAIN_MAX} can",
+            head.chain.len()
+        )));
+    }
     let left = Duration::from_micros(head.left_us).min(most);
     Ok(Forward {
         shard: head.shard,
@@ -203,6 +214,7 @@ pub(super) fn decode_call(body: Bytes, most: Duration) -> Result<Forward, Malfor
             payload: rest,
             headers: head.headers,
             deadline: clock::now() + left,
+            chain: head.chain,
         },
     })
 }

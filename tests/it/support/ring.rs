@@ -9,6 +9,7 @@ use quarry::Cluster;
 use quarry::call::{CallError, CallOptions, CallReply, QueryOptions, Target};
 use quarry::cluster::StartError;
 use quarry::config::{Config, Strategy};
+use quarry::guest::Module;
 use quarry::store::Store;
 use quarry::store::faults::{FaultStore, Faults};
 
@@ -58,6 +59,15 @@ impl Ring {
     }
 
     pub async fn start_with(&self, config: Config) -> Result<Member, StartError> {
+        self.start_module(config, native::module()).await
+    }
+
+    /// A node that runs a guest of its own.
+    pub async fn start_module(
+        &self,
+        config: Config,
+        module: Arc<dyn Module>,
+    ) -> Result<Member, StartError> {
         let mut faults = None;
         let store = self.store.wrap(|objects| {
             let wrapped = FaultStore::new(objects, 0);
@@ -65,7 +75,7 @@ impl Ring {
             Arc::new(wrapped)
         });
         let name = config.node.clone();
-        let cluster = Cluster::start_on(store, Arc::new(config), native::module()).await?;
+        let cluster = Cluster::start_on(store, Arc::new(config), module).await?;
         Ok(Member {
             name,
             cluster,

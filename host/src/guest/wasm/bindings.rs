@@ -27,6 +27,10 @@ wasmtime::component::bindgen!({
         "quarry:shard/db.[method]transaction.scan": async | exact,
         "quarry:shard/db.[method]transaction.scan-prefix": async | exact,
         "quarry:shard/db.[method]transaction.commit": async | exact,
+        "quarry:shard/cluster.call": async | exact,
+        "quarry:shard/cluster.call-key": async | exact,
+        "quarry:shard/cluster.query": async | exact,
+        "quarry:shard/cluster.query-key": async | exact,
     },
     with: {
         "quarry:shard/db.cursor": crate::db::Cursor,
@@ -35,4 +39,6 @@ wasmtime::component::bindgen!({
     },
 });
 
-pub(super) use self::quarry::shard::{current_call, db, durability, log, shard, types};
+pub(super) use self::quarry::shard::{
+    cluster, current_call, db, durability, log, metrics, shard, timers, types,
+};

@@ -6,6 +6,7 @@ use super::bindings::current_call::Host;
 use super::state::State;
 use crate::clock;
 use crate::guest::Request;
+use crate::guest::calls::Within;
 
 /// The longest media type of a reply, in bytes.
 const MEDIA_TYPE_MAX_BYTES: usize = 128;
@@ -13,6 +14,7 @@ const MEDIA_TYPE_MAX_BYTES: usize = 128;
 /// The call in progress; outside a call there is none.
 pub(super) struct CurrentCall {
     deadline: Option<Instant>,
+    chain: Vec<u32>,
     headers: Vec<(String, String)>,
     content_type: Option<String>,
     when_applied: bool,
@@ -23,6 +25,7 @@ impl CurrentCall {
     pub(super) fn none() -> Self {
         Self {
             deadline: None,
+            chain: Vec::new(),
             headers: Vec::new(),
             content_type: None,
             when_applied: false,
@@ -33,6 +36,7 @@ impl CurrentCall {
     pub(super) fn of(request: &Request) -> Self {
         Self {
             deadline: Some(request.deadline),
+            chain: request.chain.clone(),
             headers: request.headers.clone(),
             ..Self::none()
         }
@@ -42,6 +46,15 @@ impl CurrentCall {
     pub(super) fn end(&mut self) -> (Option<String>, bool) {
         let ended = std::mem::replace(self, Self::none());
         (ended.content_type, ended.when_applied)
+    }
+
+    /// What matters of it to what it asks of other shards; nothing outside a call.
+    pub(super) fn within(&self) -> Option<Within<'_>> {
+        Some(Within {
+            deadline: self.deadline?,
+            chain: &self.chain,
+            headers: &self.headers,
+        })
     }
 
     fn header(&self, name: &str) -> Option<String> {

@@ -15,9 +15,11 @@ use super::output::Output;
 use super::resources::Resources;
 use crate::db::{Error, ReadView, ShardDb};
 use crate::gate::Gate;
+use crate::guest::calls::Calls;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
 use crate::guest::{GuestError, InstanceContext, Limits, ModuleInfo, ShardFlag};
+use crate::metrics::guest::ModuleMetrics;
 
 /// The data of an instance's store.
 pub(super) struct State {
@@ -43,6 +45,7 @@ pub(super) struct Place {
     pub(super) options: Arc<str>,
     pub(super) status: Arc<ShardFlag>,
     pub(super) log: Arc<GuestLog>,
+    pub(super) metrics: Arc<ModuleMetrics>,
 }
 
 /// What an instance may do with the database.
@@ -51,6 +54,8 @@ pub(super) struct Data {
     pub(super) reads: ReadView,
     /// Where the durable seq comes from; none where no database is open.
     pub(super) gate: Option<Arc<Gate>>,
+    /// The way to other shards; none where no database is open.
+    pub(super) calls: Option<Arc<Calls>>,
     access: Access,
 }
 
@@ -77,6 +82,7 @@ impl State {
         let data = Data {
             reads,
             gate: Some(context.gate.clone()),
+            calls: Some(context.calls.clone()),
             access: Access::Writes {
                 db: context.db.clone(),
                 notifier,
@@ -94,6 +100,7 @@ impl State {
         let data = Data {
             reads: ReadView::closed(limits.clone()),
             gate: Some(context.gate.clone()),
+            calls: Some(context.calls.clone()),
             access: Access::ReadOnly,
         };
         Self::new(Place::of(info, context), data, limits)
@@ -118,10 +125,13 @@ impl State {
             options: options.into(),
             status: Arc::default(),
             log: Arc::new(log),
+            // What options are checked with is of no shard.
+            metrics: ModuleMetrics::none(),
         };
         let data = Data {
             reads: ReadView::closed(limits.clone()),
             gate: None,
+            calls: None,
             access: Access::Closed,
         };
         Self::new(place, data, limits)
@@ -177,6 +187,11 @@ impl Data {
         }
     }
 
+    /// Whether it may only read.
+    pub(super) fn is_read_only(&self) -> bool {
+        matches!(self.access, Access::ReadOnly)
+    }
+
     /// A view that later writes do not change.
     pub(super) fn snapshot(&self) -> Result<ReadView, Error> {
         match &self.access {
@@ -217,6 +232,7 @@ impl Place {
             options: context.options,
             status: context.status,
             log: context.log,
+            metrics: context.metrics,
         }
     }
 }
@@ -255,7 +271,7 @@ const RANDOM_MAX_BYTES: u64 = 1 << 20;
 /// WASI resources (streams, pollables) that an instance may have; each takes memory of the host. One more ends the instance.
 const WASI_RESOURCES_MAX: usize = 1024;
 
-fn read_only() -> Error {
+pub(super) fn read_only() -> Error {
     GuestError::new("read-only", "a query cannot write; make it a call")
 }
 

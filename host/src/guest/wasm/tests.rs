@@ -12,6 +12,8 @@ use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::gate::deadline::Deadline;
 use crate::guest::NoRoom;
+use crate::guest::calls::Calls;
+use crate::guest::calls::tests::nowhere;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
 use wat::Wat;
@@ -49,6 +51,7 @@ impl Bench {
         ));
         let shard = Arc::new(ShardDb::new(db, 1, gate.clone(), limits.clone(), None));
         let (notifier, _tags) = Notifier::new(gate.clone(), limits.notifications);
+        let calls = Calls::new(3, 8, shard.clone(), nowhere());
         let context = InstanceContext {
             cluster: "test".into(),
             node: "one".into(),
@@ -61,6 +64,8 @@ impl Bench {
             notifier: Arc::new(notifier),
             status: Arc::default(),
             log: Arc::new(GuestLog::new(3, "main".into(), 1, 1 << 20)),
+            calls: Arc::new(calls),
+            metrics: crate::metrics::guest::of("test", "main"),
         };
         Self {
             runtime: Runtime::new(options_).expect("an engine"),
@@ -93,6 +98,7 @@ fn request(method: &str, key: Option<&str>, payload: impl Into<Bytes>) -> Reques
         payload: payload.into(),
         headers: vec![("x-test".into(), "yes".into())],
         deadline: clock::now() + Duration::from_secs(60),
+        chain: Vec::new(),
     }
 }
 

@@ -17,6 +17,7 @@ fn forward(key: Option<&'static [u8]>, payload: Bytes, run: Run) -> Forward {
             payload,
             headers: vec![("x-user".into(), "größe".into())],
             deadline: clock::now() + Duration::from_secs(10),
+            chain: vec![4, 0],
         },
     }
 }
@@ -39,6 +40,7 @@ fn a_call_arrives_as_it_was_sent() {
                 assert_eq!(got.request.key, sent.request.key);
                 assert_eq!(got.request.payload, sent.request.payload);
                 assert_eq!(got.request.headers, sent.request.headers);
+                assert_eq!(got.request.chain, sent.request.chain);
                 let left = got.request.deadline.saturating_duration_since(clock::now());
                 assert!(
                     left > Duration::from_secs(5) && left <= Duration::from_secs(10),
@@ -46,6 +48,36 @@ fn a_call_arrives_as_it_was_sent() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn the_chain_of_a_call_is_bounded_and_may_be_missing() {
+    let with = |chain: &str| {
+        let head = format!(
+            r#"{{"shard":7,"generation":3,"run":"call","method":"put","left_us":1000000{chain}}}"#
+        );
+        let mut body = BytesMut::new();
+        body.put_u32(u32::try_from(head.len()).expect("short"));
+        body.put_slice(head.as_bytes());
+        decode_call(body.freeze(), Duration::from_secs(1))
+    };
+    let most = vec!["9"; CHAIN_MAX].join(",");
+    for (chain, expected) in [
+        // As an older node sends it, and with what a newer one may add.
+        ("", Some(0)),
+        (r#","newer":{"a":1}"#, Some(0)),
+        (r#","chain":[]"#, Some(0)),
+        (r#","chain":[4,0]"#, Some(2)),
+        (&format!(r#","chain":[{most}]"#), Some(CHAIN_MAX)),
+        (&format!(r#","chain":[{most},9]"#), None),
+        (r#","chain":[-1]"#, None),
+        (r#","chain":[4294967296]"#, None),
+        (r#","chain":"4""#, None),
+        (r#","chain":null"#, None),
+    ] {
+        let got = with(chain).ok().map(|forward| forward.request.chain.len());
+        assert_eq!(got, expected, "{chain}");
     }
 }
 

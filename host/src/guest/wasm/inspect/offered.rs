@@ -1,7 +1,7 @@
 //! What a guest may import, and what it exports. The WIT files say the same; a test compares.
 
 /// The interfaces of `quarry:shard` that a guest may import, with their functions.
-pub(super) const IMPORTS: [(&str, &[&str]); 6] = [
+pub(super) const IMPORTS: [(&str, &[&str]); 8] = [
     ("quarry:shard/types", &[]),
     (
         "quarry:shard/shard",
@@ -65,7 +65,15 @@ pub(super) const IMPORTS: [(&str, &[&str]); 6] = [
         "quarry:shard/durability",
         &["durable-seq", "notify-when-durable"],
     ),
+    (
+        "quarry:shard/cluster",
+        &["call", "call-key", "query", "query-key"],
+    ),
     ("quarry:shard/log", &["enabled", "write"]),
+    (
+        "quarry:shard/metrics",
+        &["describe", "add", "set", "observe"],
+    ),
 ];
 
 const CALL: &str = "func(method: string, key: option<list<u8>>, payload: list<u8>) -> \
