@@ -31,6 +31,7 @@ use case::Case;
 use world::{Ended, World};
 
 /// The optional exports that cases may need, by the names of their interfaces.
+#[cfg(test)]
 const EXPORTS: [&str; 7] = [
     "queries",
     "lifecycle",
@@ -175,6 +176,13 @@ impl Options {
         (self.only.is_empty() || self.only.contains(&case.group))
             && (self.matching.is_empty() || self.matching.iter().any(|text| title.contains(text)))
     }
+}
+
+/// A payload of the method `run` that reads a key, and writes it.
+#[must_use]
+pub fn get_and_put() -> Bytes {
+    let steps = [words::get("bench"), words::put("bench", "12345678")];
+    script::script(&steps, &script::Memo::new()).into()
 }
 
 /// The titles of all cases that are wanted.

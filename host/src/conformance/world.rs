@@ -289,7 +289,8 @@ impl<'a> World<'a> {
     }
 
     fn check(&mut self, call: &Call, expected: &[Expect], reply: &CallReply) -> Result<(), Ended> {
-        let answers = form::items(&reply.payload).ok_or("the reply is no list")?;
+        let answers =
+            form::items(&reply.payload).ok_or_else(|| "the reply is no list".to_owned())?;
         if answers.len() != expected.len() {
             let message = format!("{} results of {} steps", answers.len(), expected.len());
             return Err(Ended::Failed(message));
