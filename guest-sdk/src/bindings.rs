@@ -78,3 +78,14 @@ pub mod durable_events {
         pub_export_macro: true,
     });
 }
+
+/// The optional export `timer-events`.
+pub mod timer_events {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "package quarry:sdk-timer-events; world sdk-timer-events { export quarry:shard/timer-events@0.1.0; }",
+        world: "sdk-timer-events",
+        pub_export_macro: true,
+        with: { "quarry:shard/types@0.1.0": crate::bindings::handler::quarry::shard::types },
+    });
+}

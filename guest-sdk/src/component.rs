@@ -6,6 +6,7 @@ use std::thread::LocalKey;
 use crate::bindings::handler::quarry::shard::{current_call, types};
 use crate::call::{Call, Reply};
 use crate::guest::{Guest, StopReason};
+use crate::timers::Timer;
 
 /// The guest of this instance.
 pub type Instance<G> = LocalKey<RefCell<G>>;
@@ -46,6 +47,17 @@ pub fn stop<G: Guest>(guest: &'static Instance<G>, reason: String) {
 
 pub fn durable<G: Guest>(guest: &'static Instance<G>, tags: Vec<u64>) {
     guest.with_borrow_mut(|guest| guest.durable(tags));
+}
+
+pub fn fire<G: Guest>(
+    guest: &'static Instance<G>,
+    name: String,
+    payload: Vec<u8>,
+    due_ms: u64,
+) -> Result<(), types::Error> {
+    guest
+        .with_borrow_mut(|guest| guest.fire(Timer::new(name, payload, due_ms)))
+        .map_err(Into::into)
 }
 
 pub fn suspend<G: Guest>(guest: &'static Instance<G>) -> Result<Vec<u8>, types::Error> {
@@ -170,6 +182,20 @@ macro_rules! __component_export {
         }
         $crate::__private::bindings::durable_events::export!(
             Component with_types_in $crate::__private::bindings::durable_events
+        );
+    };
+    (timer_events) => {
+        impl bindings::timer_events::exports::quarry::shard::timer_events::Guest for Component {
+            fn fire(
+                name: ::std::string::String,
+                payload: ::std::vec::Vec<u8>,
+                due_ms: u64,
+            ) -> ::core::result::Result<(), bindings::handler::quarry::shard::types::Error> {
+                component::fire(&INSTANCE, name, payload, due_ms)
+            }
+        }
+        $crate::__private::bindings::timer_events::export!(
+            Component with_types_in $crate::__private::bindings::timer_events
         );
     };
     (handoff) => {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::call::{Call, Reply};
 use crate::error::{Error, Result};
+use crate::timers::Timer;
 
 /// The logic of a shard.
 ///
@@ -21,6 +22,7 @@ use crate::error::{Error, Result};
 /// | [`start`](Guest::start), [`stop`](Guest::stop) | `lifecycle` |
 /// | [`validate`](Guest::validate) | `options` |
 /// | [`durable`](Guest::durable) | `durable_events` |
+/// | [`fire`](Guest::fire) | `timer_events` |
 /// | [`suspend`](Guest::suspend), [`resume`](Guest::resume) | `handoff` |
 /// | [`migrate`](Guest::migrate) | `migration` |
 ///
@@ -85,6 +87,16 @@ pub trait Guest: Default + 'static {
     /// lowest seq first. Runs between calls, never beside one.
     fn durable(&mut self, tags: Vec<u64>) {
         let _ = tags;
+    }
+
+    /// Gets a timer of [`timers`](crate::timers) that is due. Runs between calls, with the limits of a call, and may do what a call may. What
+    /// is due earlier comes earlier.
+    ///
+    /// An error is logged and counted, as a panic is; a durable timer is then tried again, see
+    /// [`set_durable`](crate::timers::set_durable).
+    fn fire(&mut self, timer: Timer) -> Result<()> {
+        let _ = timer;
+        Ok(())
     }
 
     /// The memory to carry over a swap, as bytes that the other revision understands: up to 16 MiB
@@ -266,6 +278,8 @@ pub struct Exports {
     pub options: bool,
     /// Whether [`Guest::durable`] is exported.
     pub durable_events: bool,
+    /// Whether [`Guest::fire`] is exported.
+    pub timer_events: bool,
     /// Whether [`Guest::suspend`] and [`Guest::resume`] are exported.
     pub handoff: bool,
     /// Whether [`Guest::migrate`] is exported.
@@ -281,7 +295,7 @@ pub trait Exported: Guest {
 /// Exports a [`Guest`] from the component. Once per component.
 ///
 /// The names after the type are the optional exports, in any order: `queries`, `lifecycle`, `options`,
-/// `durable_events`, `handoff`, `migration`. What is not named is not exported, and the host then never calls it.
+/// `durable_events`, `timer_events`, `handoff`, `migration`. What is not named is not exported, and the host then never calls it.
 ///
 /// ```
 /// use quarry_guest::prelude::*;
@@ -329,6 +343,7 @@ macro_rules! export {
                     lifecycle: false,
                     options: false,
                     durable_events: false,
+                    timer_events: false,
                     handoff: false,
                     migration: false,
                 };
@@ -356,6 +371,9 @@ macro_rules! __name_export {
     ($exports:ident durable_events) => {
         $exports.durable_events = true
     };
+    ($exports:ident timer_events) => {
+        $exports.timer_events = true
+    };
     ($exports:ident handoff) => {
         $exports.handoff = true
     };
@@ -366,7 +384,7 @@ macro_rules! __name_export {
         compile_error!(concat!(
             "there is no optional export `",
             stringify!($other),
-            "`: choose from queries, lifecycle, options, durable_events, handoff, migration"
+            "`: choose from queries, lifecycle, options, durable_events, timer_events, handoff, migration"
         ))
     };
 }

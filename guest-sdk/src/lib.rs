@@ -38,6 +38,7 @@
 //! - [`context`] says where this instance runs, and holds its options.
 //! - [`durability`] tells when writes became durable.
 //! - [`cluster`] asks other shards, and [`metrics`] counts for people who watch.
+//! - [`timers`] have something done later, in memory or for sure.
 //! - [`log`] lines go to the guest's log on the host, with key-value pairs as fields. So do standard output and standard
 //!   error, and with it the message of a panic.
 #![cfg_attr(
@@ -83,6 +84,7 @@ pub mod metrics;
 mod sys;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+pub mod timers;
 
 pub use call::{Call, Reply};
 pub use error::{Error, Result};
@@ -97,6 +99,7 @@ struct Readme;
 /// What most guests use.
 pub mod prelude {
     pub use crate::codec::Json;
+    pub use crate::timers::Timer;
     pub use crate::{Call, Error, Guest, Reply, Result, StopReason, db, log};
 }
 

@@ -47,6 +47,7 @@ mod metrics;
 mod migration;
 mod request;
 mod store;
+mod timers;
 mod transaction;
 mod world;
 
@@ -76,6 +77,7 @@ use crate::context::Status;
 use crate::db::Seq;
 use crate::error::{Error, Result};
 use crate::guest::{Exported, Exports, Guest, StopReason};
+use crate::timers::Timer;
 
 /// The longest code of an error, in bytes.
 const MAX_CODE_BYTES: usize = 64;
@@ -124,7 +126,7 @@ impl Host {
     pub fn run<T>(&mut self, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let scope = self.world.borrow().call_scope(None, Vec::new());
         let (outcome, _) = World::enter(&self.world, scope, body);
-        self.deliver_tags();
+        self.between_calls();
         outcome
     }
 
@@ -149,10 +151,20 @@ impl Host {
         Seq(self.world.borrow().store.last_seq())
     }
 
-    /// Lets time pass: values expire, transactions grow old. Nothing else moves this host's clock, which begins at
-    /// 2026-01-01T00:00:00Z.
+    /// Lets time pass: values expire, transactions grow old, and timers fire, each at its time, those that failed again as on a host. Nothing
+    /// else moves this host's clock, which begins at 2026-01-01T00:00:00Z. Errors of [`Guest::fire`] are in [`Host::logs`].
     pub fn advance(&mut self, time: Duration) {
-        self.world.borrow_mut().advance(time);
+        let until = self.world.borrow().after(time);
+        while self.calls.is_some() {
+            let mut world = self.world.borrow_mut();
+            let Some(at) = world.next_timer_ms().filter(|at| *at <= until) else {
+                break;
+            };
+            world.now_ms = world.now_ms.max(at);
+            drop(world);
+            self.fire_due();
+        }
+        self.world.borrow_mut().now_ms = until;
     }
 
     /// Stops the guest: [`Guest::stop`] where it is exported, then every write becomes durable. Calls fail with `closed`
@@ -167,6 +179,7 @@ impl Host {
         self.queries = None;
         let mut world = self.world.borrow_mut();
         world.drop_tags();
+        world.timers.forget();
         let last = Seq(world.store.last_seq());
         world.make_durable(last);
     }
@@ -243,6 +256,7 @@ impl Host {
         let swapped = self.take_over::<G>(present, next, between);
         let ((revision, exports), outcome) = match swapped {
             Ok(new) => {
+                self.world.borrow_mut().adopt_timers(next.1.timer_events);
                 self.make = || Box::new(G::default());
                 self.queries = None;
                 self.calls = Some(new);
@@ -251,8 +265,9 @@ impl Host {
             Err(error) => (present, Err(error)),
         };
         self.world.borrow_mut().runs_as(revision, exports);
+        self.world.borrow_mut().timers.early = None;
         self.exports = exports;
-        self.deliver_tags();
+        self.between_calls();
         outcome
     }
 
@@ -310,7 +325,7 @@ impl Host {
             }
         }
         self.calls = Some(guest);
-        self.deliver_tags();
+        self.between_calls();
         Ok(())
     }
 
@@ -328,12 +343,13 @@ impl Host {
                 .map_err(|why| Error::new("invalid-options", why))?;
         }
         let mut new = Box::new(G::default());
+        self.world.borrow_mut().timers.early = Some(Default::default());
         if next.1.lifecycle {
-            self.run_as(next, || Guest::start(&mut *new))?;
+            self.run_coming(next, || Guest::start(&mut *new))?;
         }
         if next.1.migration {
             let mut steps = self.migration();
-            while !steps.next(|| self.run_as(next, || Guest::migrate(&mut *new, present.0)))? {
+            while !steps.next(|| self.run_coming(next, || Guest::migrate(&mut *new, present.0)))? {
                 self.world.borrow_mut().runs_as(present.0, present.1);
                 between(self);
             }
@@ -364,7 +380,7 @@ impl Host {
                 );
                 return Err(Error::new("limit", why));
             }
-            self.run_as(next, || Guest::resume(new, present.0, state))?;
+            self.run_coming(next, || Guest::resume(new, present.0, state))?;
         } else if present.1.lifecycle {
             self.run_as(present, || old.stop(StopReason::Swapping));
         }
@@ -376,9 +392,44 @@ impl Host {
         Migration::new(limits)
     }
 
+    /// As the instance that is to take over: what it sets in memory counts once it has.
+    fn run_coming<T>(&self, next: (u64, Exports), body: impl FnOnce() -> T) -> T {
+        self.world.borrow_mut().timers.is_early = true;
+        let outcome = self.run_as(next, body);
+        self.world.borrow_mut().timers.is_early = false;
+        outcome
+    }
+
     fn run_as<T>(&self, (revision, exports): (u64, Exports), body: impl FnOnce() -> T) -> T {
         self.world.borrow_mut().runs_as(revision, exports);
         World::enter(&self.world, Scope::lifecycle(), body).0
+    }
+
+    /// What the host does between two calls.
+    fn between_calls(&mut self) {
+        self.deliver_tags();
+        self.fire_due();
+    }
+
+    /// Fires what is due now.
+    fn fire_due(&mut self) {
+        let limit = self.world.borrow().settings.limits.timers;
+        for fired in 0.. {
+            let Some(guest) = self.calls.as_mut() else {
+                return;
+            };
+            let due = self.world.borrow_mut().take_due_timer();
+            let Some(due) = due else { return };
+            assert!(
+                fired <= limit,
+                "timer `{}` is due again and again, since it is set anew without a delay",
+                due.name()
+            );
+            let timer = due.timer();
+            let (outcome, _) = World::enter(&self.world, Scope::lifecycle(), || guest.fire(timer));
+            self.world.borrow_mut().fired(due, outcome.map_err(bounded));
+            self.deliver_tags();
+        }
     }
 
     /// Between calls: hands over the tags whose writes are durable.
@@ -392,7 +443,7 @@ impl Host {
     fn run_call(&mut self, scope: Scope, call: Call) -> Result<(Reply, Option<Seq>)> {
         let guest = self.calls.as_mut().ok_or_else(stopped)?;
         let (reply, seq) = World::enter(&self.world, scope, || guest.call(call));
-        self.deliver_tags();
+        self.between_calls();
         Ok((self.checked(reply)?, seq))
     }
 
@@ -464,6 +515,7 @@ trait Instance {
     fn start(&mut self) -> Result<()>;
     fn stop(&mut self, reason: StopReason);
     fn durable(&mut self, tags: Vec<u64>);
+    fn fire(&mut self, timer: Timer) -> Result<()>;
     fn suspend(&mut self) -> Result<Vec<u8>>;
     fn migrate(&mut self, from_revision: u64) -> Result<bool>;
     fn as_any(&self) -> &dyn Any;
@@ -485,6 +537,9 @@ impl<G: Guest> Instance for G {
     fn durable(&mut self, tags: Vec<u64>) {
         Guest::durable(self, tags);
     }
+    fn fire(&mut self, timer: Timer) -> Result<()> {
+        Guest::fire(self, timer)
+    }
     fn suspend(&mut self) -> Result<Vec<u8>> {
         Guest::suspend(self)
     }
@@ -496,7 +551,7 @@ impl<G: Guest> Instance for G {
     }
 }
 
-/// The guest of [`Host::bare`]. It has durable events, so that code that asks for them runs.
+/// The guest of [`Host::bare`]. It has durable events and takes timers, so that code that asks for them runs.
 #[derive(Default)]
 struct NoGuest;
 
@@ -506,7 +561,7 @@ impl Guest for NoGuest {
     }
 }
 
-crate::export!(NoGuest, durable_events);
+crate::export!(NoGuest, durable_events, timer_events);
 
 #[cfg(test)]
 mod tests;

@@ -41,6 +41,7 @@ pub use show::{describe, describe_json};
 pub use words::{Layout, LogFormat, Probe, Strategy};
 
 use crate::db::OP_OVERHEAD_BYTES;
+use crate::guest::timers::TIMERS_MAX;
 use section::section;
 use units::{GIB, KIB, MIB, Size, Span};
 
@@ -292,6 +293,8 @@ section! {
     reply: u64 = 16 * MIB, Kind::Size(0, GIB);
     /// Durability notifications that a shard may have outstanding.
     notifications: usize = 65_536, Kind::Count(1, 16_777_216);
+    /// Timers that a shard may have set.
+    timers: usize = 10_000, Kind::Count(0, TIMERS_MAX as u64);
     /// Traps within `trap_window` that a shard survives; one more quarantines it.
     traps: u32 = 5, Kind::Count(0, 10_000);
     /// See `traps`.

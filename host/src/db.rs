@@ -21,6 +21,7 @@ pub mod merge;
 pub mod open;
 pub mod read;
 pub mod recorder;
+mod reserved;
 pub mod settings;
 mod time;
 pub mod transaction;
@@ -42,6 +43,7 @@ pub type Error = GuestError;
 /// later; [`Gate`] tells when. Dropping the future of a write leaves open whether it was applied.
 ///
 /// A module that is confined to a key prefix has one of its own ([`ShardDb::within`]), which shows and reaches only what lies under it.
+/// None of them shows or reaches the records that the host keeps beside (`reserved.rs`).
 pub struct ShardDb {
     shared: Arc<Shared>,
     /// The beginning of all keys; empty for the whole database.
@@ -276,7 +278,11 @@ impl ShardDb {
             // Boxed, so that what it takes is not a part of every write.
             Box::pin(self.check_appended(&self.view(), ops.as_ref())).await?;
         }
-        let batch = batch(ops, &self.prefix);
+        self.commit(batch(ops, &self.prefix)).await
+    }
+
+    /// Applies a batch that was checked.
+    async fn commit(&self, batch: WriteBatch) -> Result<u64, Error> {
         let options = self.write_options();
         let writing = Writing::begin(&self.shared, options.seqnum);
         let outcome = self.shared.db.write_with_options(batch, &options).await;
@@ -483,7 +489,7 @@ pub fn check_ops(ops: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks a key against `limits.key`. SlateDB panics on an empty key.
+/// Checks a key against `limits.key`, and that it is no record of the host. SlateDB panics on an empty key.
 ///
 /// # Errors
 /// `invalid-key`.
@@ -496,6 +502,12 @@ fn check_key_within(key: &[u8], prefix: &[u8], limits: &Limits) -> Result<(), Er
     if key.is_empty() {
         return Err(GuestError::new("invalid-key", "a key cannot be empty"));
     }
+    reserved::check(key, prefix)?;
+    check_length_within(key, prefix, limits)
+}
+
+/// Checks the length of a key, or of a bound of a range, that is stored under a prefix.
+fn check_length_within(key: &[u8], prefix: &[u8], limits: &Limits) -> Result<(), Error> {
     let (size, limit) = (prefix.len() + key.len(), limits.key);
     if size > limit {
         let prefix = match prefix.len() {

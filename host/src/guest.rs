@@ -23,9 +23,11 @@ pub mod limits;
 pub mod log;
 pub mod native;
 pub mod notify;
+pub mod timers;
 pub mod wasm;
 
 pub use limits::Limits;
+pub use timers::Timer;
 
 /// A guest made ready on this node. Cheap to share; instances are made from it for any number of shards.
 ///
@@ -63,6 +65,13 @@ pub trait Module: Send + Sync + 'static {
         None
     }
 
+    /// The names of the modules that take their timers: this one, or those that it is made of.
+    fn timer_takers(&self) -> Vec<Arc<str>> {
+        let info = self.describe();
+        let takes = info.exports.timer_events;
+        takes.then(|| info.name.clone()).into_iter().collect()
+    }
+
     /// How often an instance for queries was refused on this node for want of room. It only grows; when it does, shards give back the
     /// instances for queries that they do not use.
     fn crowded(&self) -> u64 {
@@ -90,6 +99,15 @@ pub trait Instance: Send {
     /// # Errors
     /// A trap.
     async fn durable(&mut self, tags: Vec<notify::Tag>) -> Result<(), Failure>;
+
+    /// Runs a timer that is due, under the limits of a call. It is one of a module that takes timers ([`Module::timer_takers`]).
+    ///
+    /// # Errors
+    /// The guest's own error, or a trap.
+    async fn fire(&mut self, timer: &Timer) -> Result<(), Failure> {
+        _ = timer;
+        Ok(())
+    }
 
     /// Runs after the last call.
     ///
@@ -154,6 +172,8 @@ pub struct Exports {
     pub options: bool,
     /// `durable-events`.
     pub durable_events: bool,
+    /// `timer-events`.
+    pub timer_events: bool,
     /// `handoff`.
     pub handoff: bool,
     /// `migration`.
@@ -181,6 +201,8 @@ pub struct InstanceContext {
     pub gate: Arc<Gate>,
     /// Hands durable tags to the guest.
     pub notifier: Arc<notify::Notifier>,
+    /// Sets the guest's timers.
+    pub timers: timers::Timers,
     /// Whether the shard goes on.
     pub status: Arc<ShardFlag>,
     /// Where the guest's lines go.

@@ -112,6 +112,11 @@ metrics_list! {
     GUEST_SWAPS: Counter "quarry_guest_swaps_total", Some(Unit::Count), ["cluster", "shard", "outcome"],
         "Attempts to swap a guest in place: outcome is swapped, or kept when the old one stayed.";
     GUEST_SWAP_PAUSE: Histogram "quarry_guest_swap_pause_seconds", Some(Unit::Seconds), ["cluster"], "Time that calls waited because of a swap.";
+    TIMERS_FIRED: Counter "quarry_timers_fired_total", Some(Unit::Count), ["cluster", "shard", "outcome"],
+        "Timers that a guest was given: outcome is ok, error or trap.";
+    TIMER_LATENESS: Histogram "quarry_timer_lateness_seconds", Some(Unit::Seconds), ["cluster"],
+        "Time from when a timer was due, or was to be tried again, until it fired.";
+    TIMERS_PENDING: Gauge "quarry_timers_pending_count", Some(Unit::Count), ["cluster", "shard"], "Timers that a shard of this node has set.";
     ROLLOUTS: Counter "quarry_rollouts_total", Some(Unit::Count), ["cluster", "outcome"],
         "Rollouts that this node saw to their end: outcome is adopted, rolled-back, or refused before any shard was touched.";
     ROLLOUT_ACTIVE: Gauge "quarry_rollout_active_count", Some(Unit::Count), ["cluster"], "1 while a rollout is in progress, as this node knows, else 0.";
@@ -215,6 +220,7 @@ pub struct ShardMetrics {
     shard: String,
     queued: metrics::Gauge,
     lag: metrics::Gauge,
+    timers: metrics::Gauge,
     running: metrics::Gauge,
     revision: metrics::Gauge,
 }
@@ -229,6 +235,7 @@ impl ShardMetrics {
             shard: shard.to_string(),
             queued: gauge!(QUEUED_CALLS.name, labels.clone()),
             lag: gauge!(DURABILITY_LAG.name, labels.clone()),
+            timers: gauge!(TIMERS_PENDING.name, labels.clone()),
             running: gauge!(SHARD_RUNNING.name, labels.clone()),
             revision: gauge!(SHARD_REVISION.name, labels),
         }
@@ -242,6 +249,17 @@ impl ShardMetrics {
     /// The newest write is `applied`, and every write up to `durable` is durable.
     pub fn lag(&self, applied: u64, durable: u64) {
         self.lag.set(applied.saturating_sub(durable) as f64);
+    }
+
+    /// So many timers are set.
+    pub fn timers(&self, pending: usize) {
+        self.timers.set(pending as f64);
+    }
+
+    /// A timer fired, `late` after it was due: outcome is ok, error or trap.
+    pub fn timer_fired(&self, outcome: &'static str, late: Duration) {
+        self.count(&TIMERS_FIRED, Some(outcome));
+        self.observe(&TIMER_LATENESS, late);
     }
 
     /// The shard serves calls, `took` after its start began.
@@ -261,6 +279,7 @@ impl ShardMetrics {
     pub fn stopped(&self, reason: &'static str, took: Duration) {
         self.running.set(0.0);
         self.queued.set(0.0);
+        self.timers.set(0.0);
         self.count(&SHARD_STOPS, Some(reason));
         self.observe(&SHARD_STOP_DURATION, took);
     }

@@ -13,6 +13,7 @@ use crate::call::{CallError, CallErrorKind, Durability, Read};
 use crate::clock;
 use crate::db::ShardDb;
 use crate::guest::calls::waits::{Ticket, Waits};
+use crate::guest::timers::Timers;
 use crate::guest::{Limits, Module, Request, ShardFlag};
 
 mod held;
@@ -23,6 +24,7 @@ pub mod sample;
 pub mod slot;
 pub mod swap;
 pub mod task;
+mod timers;
 
 use queries::QueryPool;
 
@@ -90,6 +92,7 @@ pub struct ShardHandle {
     runs: Arc<Runs>,
     queries: Arc<QueryPool>,
     waits: Arc<Waits>,
+    timers: Timers,
 }
 
 /// What a shard runs, for who looks from outside.
@@ -179,6 +182,12 @@ impl ShardHandle {
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.calls.load(Ordering::Relaxed) + self.queries.queued()
+    }
+
+    /// Timers that are set, as far as they are in memory.
+    #[must_use]
+    pub fn timers(&self) -> usize {
+        self.timers.pending()
     }
 
     /// Its instances for queries.

@@ -12,4 +12,5 @@ mod refused;
 mod shared;
 mod surroundings;
 mod swap;
+mod timers;
 mod traps;

@@ -16,3 +16,4 @@ mod s3;
 mod shard;
 mod stores;
 mod support;
+mod timers;

@@ -4,7 +4,8 @@ use log::Level;
 
 use super::{Op, OpKind, Stored};
 use crate::bindings::handler::quarry::shard::{
-    cluster as cluster_calls, current_call, db, durability, log as host_log, metrics, shard, types,
+    cluster as cluster_calls, current_call, db, durability, log as host_log, metrics, shard,
+    timers, types,
 };
 use crate::context::Status;
 use crate::db::{Entry, Isolation, Order, Seq};
@@ -211,6 +212,22 @@ pub(crate) fn durable_seq() -> Seq {
 
 pub(crate) fn notify_when_durable(seq: Seq, tag: u64) -> Result<()> {
     Ok(durability::notify_when_durable(seq.0, tag)?)
+}
+
+pub(crate) fn set_timer(name: &str, after_ms: u64, payload: &[u8]) -> Result<()> {
+    Ok(timers::set(name, after_ms, payload)?)
+}
+
+pub(crate) fn set_durable_timer(name: &str, after_ms: u64, payload: &[u8]) -> Result<Seq> {
+    Ok(Seq(timers::set_durable(name, after_ms, payload)?))
+}
+
+pub(crate) fn cancel_timer(name: &str) -> Result<bool> {
+    Ok(timers::cancel(name)?)
+}
+
+pub(crate) fn timer_due_ms(name: &str) -> Result<Option<u64>> {
+    Ok(timers::due_ms(name)?)
 }
 
 pub(crate) use shard::{

@@ -369,6 +369,22 @@ pub(crate) fn notify_when_durable(seq: Seq, tag: u64) -> Result<()> {
     database(|world| world.notify(seq, tag))
 }
 
+pub(crate) fn set_timer(name: &str, after_ms: u64, payload: &[u8]) -> Result<()> {
+    database(|world| world.set_timer(name, after_ms, payload))
+}
+
+pub(crate) fn set_durable_timer(name: &str, after_ms: u64, payload: &[u8]) -> Result<Seq> {
+    database(|world| world.set_durable_timer(name, after_ms, payload))
+}
+
+pub(crate) fn cancel_timer(name: &str) -> Result<bool> {
+    database(|world| world.cancel_timer(name))
+}
+
+pub(crate) fn timer_due_ms(name: &str) -> Result<Option<u64>> {
+    database(|world| world.timer_due_ms(name))
+}
+
 pub(crate) fn cluster() -> String {
     context(|world| world.settings.cluster.clone())
 }

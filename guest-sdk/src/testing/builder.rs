@@ -83,10 +83,7 @@ impl Builder {
                 format!("options are a JSON object, not `{options}`"),
             ));
         }
-        let world = Rc::new(RefCell::new(World::new(
-            self.settings,
-            G::EXPORTS.durable_events,
-        )));
+        let world = Rc::new(RefCell::new(World::new(self.settings, G::EXPORTS)));
         if G::EXPORTS.options {
             World::enter(&world, Scope::validation(), || G::validate(&options))
                 .0

@@ -30,6 +30,8 @@ pub struct Limits {
     pub migrate_time: Duration,
     /// Durability notifications that may be outstanding.
     pub notifications: usize,
+    /// Timers that may be set.
+    pub timers: usize,
 }
 
 impl Default for Limits {
@@ -47,6 +49,7 @@ impl Default for Limits {
             migrate_step_time: Duration::from_secs(5),
             migrate_time: Duration::from_secs(600),
             notifications: 65_536,
+            timers: 10_000,
         }
     }
 }

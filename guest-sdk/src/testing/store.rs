@@ -9,6 +9,9 @@ use crate::db::Entry;
 use crate::error::{Error, Result};
 use crate::sys::{OpKind, Stored};
 
+/// How the keys begin that are the host's own, after all others.
+pub(crate) const RESERVED: [u8; 8] = [0xff; 8];
+
 /// The shard's data.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
@@ -80,6 +83,18 @@ impl Store {
             .range::<[u8], _>(span.bounds())
             .filter_map(|(key, _)| Some((key.clone(), self.get(key, view, now_ms)?.to_vec())))
             .collect()
+    }
+
+    /// The records of the host as of the write `view`, ascending. No other read shows them.
+    pub(crate) fn records(&self, view: u64) -> impl Iterator<Item = (&[u8], &[u8], u64)> {
+        let rows = self
+            .rows
+            .range::<[u8], _>((Bound::Included(&RESERVED[..]), Bound::Unbounded));
+        rows.filter_map(move |(key, _)| {
+            let version = self.version(key, view)?;
+            // They do not expire.
+            Some((&**key, version.change.live(i64::MIN)?, version.seq))
+        })
     }
 
     /// Whether a key was written after the write `view`.
@@ -219,10 +234,10 @@ impl Span {
     }
 
     pub(crate) fn new(start: Option<Vec<u8>>, end: Option<Vec<u8>>) -> Self {
-        let start = start.unwrap_or_default();
-        // A range that ends before it starts is empty; a map would panic.
-        let end = end.map(|end| end.max(start.clone()));
-        Span { start, end }
+        Span {
+            start: start.unwrap_or_default(),
+            end,
+        }
     }
 
     /// The keys that start with `prefix`.
@@ -250,12 +265,13 @@ impl Span {
         world.check_bound(self.end.as_deref())
     }
 
+    /// They end before the records of the host.
     fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        let end = self
-            .end
-            .as_deref()
-            .map_or(Bound::Unbounded, Bound::Excluded);
-        (Bound::Included(&self.start), end)
+        let ceiling = &RESERVED[..];
+        let end = self.end.as_deref().map_or(ceiling, |end| end.min(ceiling));
+        // A range that begins after its end is empty; a map would panic.
+        let end = end.max(&self.start);
+        (Bound::Included(&self.start), Bound::Excluded(end))
     }
 }
 

@@ -4,6 +4,7 @@ mod cluster;
 mod database;
 mod guests;
 mod migration;
+mod timers;
 
 use crate::error::Result;
 

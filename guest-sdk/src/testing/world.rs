@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::store::{Change, Store, Write};
+use super::store::{Change, RESERVED, Store, Write};
+use super::timers::Timers;
 use super::{Limits, LogLine, MergeOperator, Metrics, Others};
 use crate::context::Status;
 use crate::db::Seq;
@@ -64,6 +65,7 @@ pub(crate) struct World {
     pub(crate) others: Others,
     pub(crate) metrics: Metrics,
     takes_tags: bool,
+    pub(super) timers: Timers,
     durable: u64,
     /// Tags by the seq that they wait for and the order in which they came.
     tags: BTreeMap<(u64, u64), u64>,
@@ -122,7 +124,7 @@ pub(crate) fn with_world<T>(body: impl FnOnce(&mut World) -> T) -> Option<T> {
 }
 
 impl World {
-    pub(crate) fn new(settings: Settings, takes_tags: bool) -> Self {
+    pub(crate) fn new(settings: Settings, exports: Exports) -> Self {
         World {
             settings,
             store: Store::default(),
@@ -131,7 +133,8 @@ impl World {
             logs: Vec::new(),
             others: Others::default(),
             metrics: Metrics::default(),
-            takes_tags,
+            takes_tags: exports.durable_events,
+            timers: Timers::new(exports),
             durable: 0,
             tags: BTreeMap::new(),
             next_tag: 0,
@@ -215,10 +218,17 @@ impl World {
     pub(crate) fn runs_as(&mut self, revision: u64, exports: Exports) {
         self.settings.revision = revision;
         self.takes_tags = exports.durable_events;
+        self.timers.taken = exports.timer_events;
     }
 
-    pub(crate) fn advance(&mut self, time: Duration) {
-        self.now_ms = self.now_ms.saturating_add(milliseconds(time));
+    /// The moment after so much time.
+    pub(crate) fn after(&self, time: Duration) -> i64 {
+        self.now_ms.saturating_add(milliseconds(time))
+    }
+
+    /// Whether the shard goes on.
+    pub(crate) fn runs(&self) -> bool {
+        self.status == Status::Running
     }
 
     // The call in progress.
@@ -322,6 +332,10 @@ impl World {
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
         if key.is_empty() {
             return Err(Error::new("invalid-key", "a key cannot be empty"));
+        }
+        if key.starts_with(&RESERVED) {
+            let why = "a key cannot begin with eight bytes 255: such keys are kept for the host's own records, as those of timers";
+            return Err(Error::new("invalid-key", why));
         }
         self.check_bound(Some(key))
     }
@@ -433,6 +447,7 @@ impl World {
     pub(crate) fn lose_what_is_not_durable(&mut self) {
         self.store.forget_after(self.durable);
         self.drop_tags();
+        self.timers.forget();
     }
 
     pub(crate) fn drop_tags(&mut self) {

@@ -8,6 +8,7 @@
 //! - [`retry`]: whether a call that failed may be made again, and when.
 //! - [`route`]: where a call goes.
 //! - [`chain`]: which calls between shards may be made.
+//! - [`timers`]: when a timer that failed is tried again.
 //! - [`traps`]: whether a guest that failed is restarted or quarantined.
 //! - [`strategy`]: which shards a node is to have, and what becomes of one that went down.
 //! - [`placement`]: fair shares.
@@ -32,6 +33,7 @@ pub mod rules;
 pub mod runner;
 pub mod strategy;
 pub mod time;
+pub mod timers;
 pub mod traps;
 
 #[cfg(test)]

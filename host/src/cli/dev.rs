@@ -188,13 +188,13 @@ async fn once(
         let took = |time: Duration| time.as_secs_f64() * 1000.0;
         out.event(&json!({
             "event": "reloaded", "module": name, "revision": revision, "shards": report.shards,
-            "build_ms": took(built.took), "compile_ms": took(compiled), "swap_ms": took(report.took), "pause_p50_ms": took(report.pause_p50),
-            "pause_p99_ms": took(report.pause_p99), "longest_pause_ms": took(report.longest_pause),
+            "build_ms": took(built.took), "compile_ms": took(compiled), "swap_ms": took(report.took), "pause_p50_ms": took(report.pause(50)),
+            "pause_p99_ms": took(report.pause(99)), "longest_pause_ms": took(report.longest_pause()),
         }))?;
     } else {
         out.note(&format!(
             "reloaded {name}@{revision} on {} shards in {:.1?} (pause p99 {:.1?}; built in {:.1?}, compiled in {:.1?})",
-            report.shards, report.took, report.pause_p99, built.took, compiled
+            report.shards, report.took, report.pause(99), built.took, compiled
         ));
     }
     Ok(Some(built.sha256))

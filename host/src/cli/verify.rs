@@ -116,6 +116,7 @@ fn exports(exports: crate::guest::Exports) -> String {
         ("lifecycle", exports.lifecycle),
         ("options", exports.options),
         ("durable-events", exports.durable_events),
+        ("timer-events", exports.timer_events),
         ("handoff", exports.handoff),
         ("migration", exports.migration),
     ];

@@ -220,6 +220,7 @@ impl Node {
                     let db = handle.db();
                     slot.metrics.lag(db.visible_seq(), db.gate().durable_seq());
                     slot.metrics.queued(handle.queued());
+                    slot.metrics.timers(handle.timers());
                     handle.queries().trim(now);
                 }
             }

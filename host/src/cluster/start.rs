@@ -668,6 +668,7 @@ impl From<&Config> for Limits {
             log_bytes_per_second: limits.log_bytes_per_second,
             reply: size(limits.reply),
             notifications: limits.notifications,
+            timers: limits.timers,
             traps: limits.traps as usize,
             trap_window: limits.trap_window,
             query_instances: limits.query_instances,

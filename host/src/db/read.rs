@@ -8,7 +8,7 @@ use slatedb::config::{ReadOptions, ScanOptions};
 use slatedb::{Db, DbIterator, DbSnapshot, IterationOrder, KeyValue};
 
 use super::transaction::Reads;
-use super::{Error, check_key_within, db_error, joined};
+use super::{Error, check_key_within, check_length_within, db_error, joined, reserved};
 use crate::clock;
 use crate::guest::{GuestError, Limits};
 
@@ -222,26 +222,35 @@ impl ReadView {
                 prefix: 0,
             });
         };
+        self.cursor((start, end), &options, self.prefix.len()).await
+    }
+
+    /// A cursor over what is stored between two keys, which shows them without their first `prefix` bytes.
+    pub(super) async fn cursor(
+        &self,
+        bounds: Bounds,
+        options: &ScanOptions,
+        prefix: usize,
+    ) -> Result<Cursor, Error> {
         let iter = match &self.source {
-            Source::Live(db) => db.scan_with_options((start, end), &options).await,
-            Source::Snapshot(snapshot) => snapshot.scan_with_options((start, end), &options).await,
-            Source::Transaction(reads) => {
-                reads.get()?.scan_with_options((start, end), &options).await
-            }
+            Source::Live(db) => db.scan_with_options(bounds, options).await,
+            Source::Snapshot(snapshot) => snapshot.scan_with_options(bounds, options).await,
+            Source::Transaction(reads) => reads.get()?.scan_with_options(bounds, options).await,
             Source::Closed => return Err(no_database()),
         };
-        Cursor::new(iter, self.limits.page, self.prefix.len())
+        Cursor::new(iter, self.limits.page, prefix)
     }
 
     async fn lookup(&self, key: &[u8]) -> Result<Option<KeyValue>, Error> {
         check_key_within(key, &self.prefix, &self.limits)?;
-        let within;
-        let key = if self.prefix.is_empty() {
-            key
-        } else {
-            within = [&self.prefix[..], key].concat();
-            &within
-        };
+        if self.prefix.is_empty() {
+            return self.row(key).await;
+        }
+        self.row(&[&self.prefix[..], key].concat()).await
+    }
+
+    /// What is stored under a key, whoever's it is.
+    pub(super) async fn row(&self, key: &[u8]) -> Result<Option<KeyValue>, Error> {
         let options = ReadOptions::default();
         let row = match &self.source {
             Source::Live(db) => db.get_key_value_with_options(key, &options).await,
@@ -254,14 +263,28 @@ impl ReadView {
         Ok(row.map_err(|error| db_error(&error))?.filter(lives))
     }
 
-    /// The bounds of a range for SlateDB; none for one that holds no key.
+    /// The bounds of a range for SlateDB, which end before the records of the host; none for a range that holds no key.
     fn bounds(&self, range: &KeyRange) -> Result<Option<Bounds>, Error> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
+        let Some((start, end)) = self.asked(range)? else {
+            return Ok(None);
+        };
+        let ceiling = reserved::ceiling(&self.prefix);
+        let end = end.map_or_else(|| ceiling.clone(), |end| end.min(ceiling.clone()));
+        if start >= end {
+            return Ok(None);
+        }
+        let start = Some(start).filter(|start| !start.is_empty());
+        Ok(Some((start.map_or(Unbounded, Included), Excluded(end))))
+    }
+
+    /// The first key of a range as it is stored, and the one after the last; none for a range that holds no key.
+    fn asked(&self, range: &KeyRange) -> Result<Option<(Bytes, Option<Bytes>)>, Error> {
         let bound = |key: &Bytes| {
             if key.is_empty() {
                 Ok(())
             } else {
-                check_key_within(key, &self.prefix, &self.limits)
+                check_length_within(key, &self.prefix, &self.limits)
             }
         };
         let under = |key: &Bytes| joined(&self.prefix, key);
@@ -269,12 +292,8 @@ impl ReadView {
             KeyRange::Prefix(prefix) => {
                 bound(prefix)?;
                 let prefix = under(prefix);
-                let start = if prefix.is_empty() {
-                    Unbounded
-                } else {
-                    Included(prefix.clone())
-                };
-                Some((start, after_prefix(&prefix).map_or(Unbounded, Excluded)))
+                let end = after_prefix(&prefix);
+                Some((prefix, end))
             }
             KeyRange::Between { start, end } => {
                 for key in [start, end].into_iter().flatten() {
@@ -290,11 +309,7 @@ impl ReadView {
                             Some(end) => Some(under(end)),
                             None => after_prefix(&self.prefix),
                         };
-                        let start = Some(first).filter(|first| !first.is_empty());
-                        Some((
-                            start.map_or(Unbounded, Included),
-                            last.map_or(Unbounded, Excluded),
-                        ))
+                        Some((first, last))
                     }
                 }
             }
@@ -303,7 +318,7 @@ impl ReadView {
 }
 
 /// A range as SlateDB takes it.
-type Bounds = (std::ops::Bound<Bytes>, std::ops::Bound<Bytes>);
+pub(super) type Bounds = (std::ops::Bound<Bytes>, std::ops::Bound<Bytes>);
 
 /// A position in a scan.
 pub struct Cursor {

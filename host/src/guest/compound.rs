@@ -12,7 +12,7 @@ use super::log::GuestLog;
 use super::notify::Tag;
 use super::{
     Exports, Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo,
-    QueryInstance, Reply, Request, StopReason, Trap, TrapKind,
+    QueryInstance, Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
 use crate::db::ReadView;
 use crate::metrics;
@@ -58,6 +58,7 @@ impl Compound {
                 // Each was asked for itself.
                 options: false,
                 durable_events: any(|exports| exports.durable_events),
+                timer_events: any(|exports| exports.timer_events),
                 // Whoever hands over memory is started beside calls. Those that do not must not be.
                 handoff: infos.iter().all(|info| info.exports.handoff),
                 migration: any(|exports| exports.migration),
@@ -91,6 +92,7 @@ impl Part {
             options: self.options.clone(),
             db: Arc::new(whole.db.within(self.prefix.clone())),
             notifier: Arc::new(whole.notifier.of(&info.name)),
+            timers: whole.timers.of(info),
             log: Arc::new(log),
             metrics: metrics::guest::of(&whole.cluster, &info.name),
             ..whole.clone()
@@ -167,6 +169,11 @@ impl Module for Compound {
         self.limits.as_ref()
     }
 
+    fn timer_takers(&self) -> Vec<Arc<str>> {
+        let parts = self.parts.iter();
+        parts.flat_map(|part| part.module.timer_takers()).collect()
+    }
+
     fn crowded(&self) -> u64 {
         self.parts.iter().map(|part| part.module.crowded()).sum()
     }
@@ -225,6 +232,16 @@ impl Instance for Together {
             }
         }
         Ok(())
+    }
+
+    /// A timer is for the module that set it.
+    async fn fire(&mut self, timer: &Timer) -> Result<(), Failure> {
+        let mut parts = self.running.iter_mut().zip(&*self.parts);
+        let Some((running, part)) = parts.find(|(_, part)| part.name() == &*timer.module) else {
+            return Ok(());
+        };
+        let fired = running.instance.fire(timer).await;
+        fired.map_err(|failure| named(&self.parts, part, failure))
     }
 
     /// A step of each that has not done yet; all of them have when none of them has anything left to do at once.

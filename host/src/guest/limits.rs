@@ -48,6 +48,8 @@ pub struct Limits {
     pub reply: usize,
     /// Durability notifications that may be outstanding.
     pub notifications: usize,
+    /// Timers that may be set, of all modules of a shard together; at most [`TIMERS_MAX`](super::timers::TIMERS_MAX).
+    pub timers: usize,
     /// Traps within `trap_window` that are borne; one more quarantines the shard.
     pub traps: usize,
     /// See `traps`.
@@ -82,6 +84,7 @@ impl Default for Limits {
             log_bytes_per_second: 256 << 10,
             reply: 16 << 20,
             notifications: 65_536,
+            timers: 10_000,
             traps: 5,
             trap_window: Duration::from_secs(60),
             query_instances: 4,

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use super::notify::Tag;
 use super::{
     Exports, Failure, GuestError, Instance, InstanceContext, Module, ModuleInfo, QueryInstance,
-    Reply, Request, StopReason, Trap, TrapKind,
+    Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
 use crate::db::ReadView;
 
@@ -25,6 +25,9 @@ pub trait Logic: Send + 'static {
 
     /// Whether [`Logic::migrate`] brings stored data to what this logic serves. In a swap the start then runs while the old one still serves.
     const MIGRATION: bool = false;
+
+    /// Whether [`Logic::fire`] takes timers. Without it `context.timers` refuses to set any.
+    const TIMER_EVENTS: bool = false;
 
     /// Runs before the first call.
     ///
@@ -61,6 +64,17 @@ pub trait Logic: Send + 'static {
     /// [`crate::Cluster::notify_when_durable`].
     async fn durable(&mut self, context: &InstanceContext, tags: Vec<u64>) {
         _ = (context, tags);
+    }
+
+    /// Gets a timer that is due, between calls; what is due earlier comes earlier. `context.timers` sets them, see
+    /// [`Timers`](super::timers::Timers).
+    ///
+    /// # Errors
+    /// Are logged and counted. A durable timer is then tried again, in 1 s, doubled each time up to 60 s; after a panic in 20 s, doubled up
+    /// to 10 min.
+    async fn fire(&mut self, context: &InstanceContext, timer: &Timer) -> Result<(), GuestError> {
+        _ = (context, timer);
+        Ok(())
     }
 
     /// Runs after the last call; the database is still open.
@@ -121,6 +135,7 @@ pub fn module<L: Logic>(
         lifecycle: true,
         options: false,
         durable_events: true,
+        timer_events: L::TIMER_EVENTS,
         handoff: L::HANDOFF,
         migration: L::MIGRATION,
     };
@@ -182,6 +197,10 @@ impl<L: Logic> Instance for NativeInstance<L> {
     async fn durable(&mut self, tags: Vec<Tag>) -> Result<(), Failure> {
         let tags = Tag::of(&tags, &self.context.notifier);
         caught(self.logic.durable(&self.context, tags).map(Ok)).await
+    }
+
+    async fn fire(&mut self, timer: &Timer) -> Result<(), Failure> {
+        caught(self.logic.fire(&self.context, timer)).await
     }
 
     async fn stop(&mut self, reason: StopReason) -> Result<(), Failure> {

@@ -17,8 +17,9 @@ use self::state::State;
 use super::notify::{Notifier, Tag};
 use super::{
     Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo, QueryInstance,
-    Reply, Request, StopReason, Trap, TrapKind,
+    Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
+use crate::clock;
 use crate::db::ReadView;
 
 mod bindings;
@@ -31,7 +32,6 @@ mod error;
 mod failure;
 mod inspect;
 mod instance;
-mod later;
 mod limiter;
 mod log;
 mod meter;
@@ -41,6 +41,7 @@ mod resources;
 mod shard;
 mod state;
 mod ticker;
+mod timers;
 
 pub use self::engine::{Runtime, RuntimeOptions, default_cache_dir};
 pub use self::error::{Error, Reason};
@@ -207,6 +208,21 @@ impl Instance for WasmInstance {
             .enter(CurrentCall::none(), limit, durable, (&tags,))
             .await
             .map_err(Failure::Trap)
+    }
+
+    async fn fire(&mut self, timer: &Timer) -> Result<(), Failure> {
+        let Some(fire) = self.running.exports.fire else {
+            return Ok(());
+        };
+        let deadline = clock::now() + self.running.limits.wall_time;
+        let limit = ("limits.wall_time", self.running.limits.wall_time);
+        let params = (&*timer.name, &*timer.payload, timer.due_ms);
+        let (outcome,) = self
+            .running
+            .enter(CurrentCall::of_timer(deadline), limit, fire, params)
+            .await
+            .map_err(Failure::Trap)?;
+        outcome.map_err(failure::error)
     }
 
     async fn stop(&mut self, reason: StopReason) -> Result<(), Failure> {

@@ -19,6 +19,7 @@ use crate::db::ShardDb;
 use crate::guest::calls::{Calls, Reach};
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use crate::guest::{InstanceContext, Module, ShardFlag, StopReason};
 use crate::metrics;
 
@@ -75,10 +76,11 @@ impl Running {
         let limits = start.db.limits().clone();
         let gate = start.db.gate().clone();
         let (notifier, tags) = Notifier::new(gate.clone(), limits.notifications);
+        let (timers, schedule) = Timers::new(start.db.clone(), limits.timers);
         let info = start.module.describe().clone();
         let flag = Arc::new(ShardFlag::new(gate.deadline().clone()));
         let waits = start.reach.waits.clone();
-        let calls = Calls::new(start.shard, start.shards, start.db.clone(), start.reach);
+        let others = Calls::new(start.shard, start.shards, start.db.clone(), start.reach);
         let metrics = metrics::guest::of(&start.cluster, &info.name);
         let context = InstanceContext {
             cluster: start.cluster,
@@ -90,6 +92,7 @@ impl Running {
             db: start.db.clone(),
             gate: gate.clone(),
             notifier: Arc::new(notifier.next().of(&info.name)),
+            timers: timers.next().of(&info),
             status: flag.clone(),
             log: Arc::new(GuestLog::new(
                 start.shard,
@@ -97,7 +100,7 @@ impl Running {
                 info.revision,
                 limits.log_bytes_per_second,
             )),
-            calls: Arc::new(calls),
+            calls: Arc::new(others),
             metrics,
         };
         let queue = Arc::new(Queue {
@@ -123,6 +126,7 @@ impl Running {
             runs: runs.clone(),
             queries: queries.clone(),
             waits,
+            timers: timers.clone(),
         });
         let (started, first) = oneshot::channel();
         let shard = Shard {
@@ -132,8 +136,11 @@ impl Running {
             module: start.module,
             context,
             notifier,
+            timers,
             guest: Guest::Waiting(clock::now()),
             tags,
+            schedule,
+            fired_last: false,
             traps: Ledger::new(limits.traps, limits.trap_window),
             held: Held::new(limits.queue_bytes),
             born: clock::now(),

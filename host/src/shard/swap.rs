@@ -173,6 +173,13 @@ impl Shard {
         Arc::new(self.notifier.next().of(name))
     }
 
+    /// An instance of a module is on its way, and what it asks for is kept for it.
+    pub(super) fn expect(&mut self, context: &InstanceContext, module: &Arc<dyn Module>) {
+        self.tags.expect(&context.notifier);
+        let takers = module.timer_takers();
+        self.schedule.expect(&context.timers, &takers);
+    }
+
     /// The limits of a module: its own, where its revision has some.
     pub(super) fn limits_of(&self, module: &Arc<dyn Module>) -> Arc<Limits> {
         let own = module.limits();
@@ -199,7 +206,7 @@ impl Shard {
         let migrates = order.module.describe().exports.migration;
         let early = migrates || (carries && matches!(self.guest, Guest::Running(_)));
         let context = self.context_of(&order);
-        self.tags.expect(&context.notifier);
+        self.expect(&context, &order.module);
         let (module, new, limits) = (
             order.module.clone(),
             context.clone(),
@@ -276,6 +283,7 @@ impl Shard {
     fn dismiss(&mut self) {
         self.coming = None;
         self.tags.dismiss();
+        self.schedule.dismiss();
         self.slot.metrics.swap_failed();
     }
 
@@ -316,6 +324,7 @@ impl Shard {
             }
             Err(why) => {
                 self.tags.dismiss();
+                self.schedule.dismiss();
                 self.slot.metrics.swap_failed();
                 // The words are the guest's, and may show a write.
                 let tell = move |durable: Result<(), _>| {
@@ -350,7 +359,7 @@ impl Shard {
             // starts, now that no call runs.
             drop(instance);
             context = self.context_of(&plan.order);
-            self.tags.expect(&context.notifier);
+            self.expect(&context, &module);
             let making = module.instantiate(context.clone());
             instance = in_time(&limits, making).await.map_err(not_started)?;
         }
@@ -383,6 +392,9 @@ impl Shard {
         self.no_room = None;
         self.traps.clear();
         self.tags.adopt(&context.notifier);
+        let takers = module.timer_takers();
+        self.schedule.adopt(&context.timers, takers);
+        self.schedule.begin_anew();
         self.module = module.clone();
         self.context = context.clone();
         let revision = module.describe().revision;
@@ -430,6 +442,7 @@ impl Shard {
         InstanceContext {
             options: order.options.clone(),
             notifier: self.notifier_of(&order.module),
+            timers: self.timers.next().of(info),
             log: Arc::new(log),
             metrics: metrics::guest::of(&self.context.cluster, &info.name),
             ..self.context.clone()

@@ -15,6 +15,7 @@ use super::queries::QueryPool;
 use super::sample::{Book, Ending, Tally};
 use super::slot::Slot;
 use super::swap::Coming;
+use super::timers::Work;
 use super::{Begun, Call, Control, Outcome, Queue, Runs, expired};
 use crate::call::{CallError, CallErrorKind, Durability};
 use crate::clock;
@@ -22,6 +23,7 @@ use crate::cluster::status::ShardState;
 use crate::db::ShardDb;
 use crate::gate::Gate;
 use crate::guest::notify::{Notifier, Tag, Tags};
+use crate::guest::timers::{Schedule, Timers};
 use crate::guest::{
     Failure, Instance, InstanceContext, Module, NoRoom, Reply, Request, StopReason, Trap, TrapKind,
 };
@@ -37,8 +39,12 @@ pub(super) struct Shard {
     pub(super) module: Arc<dyn Module>,
     pub(super) context: InstanceContext,
     pub(super) notifier: Notifier,
+    pub(super) timers: Timers,
     pub(super) guest: Guest,
     pub(super) tags: Tags,
+    pub(super) schedule: Schedule,
+    /// The last work was a timer, and a call goes first.
+    pub(super) fired_last: bool,
     pub(super) traps: Ledger,
     pub(super) held: Arc<Held>,
     pub(super) born: Instant,
@@ -79,7 +85,7 @@ enum Event {
         idle: bool,
     },
     Tags(Vec<Tag>),
-    Call(Call),
+    Work(Work),
     Restart,
     Room,
 }
@@ -105,9 +111,9 @@ impl Shard {
                 Event::Made(made) => self.made(made).await,
                 Event::Step { idle } => self.step(idle).await,
                 Event::Tags(tags) => self.durable(tags).await,
-                Event::Call(call) => {
+                Event::Work(work) => {
                     self.gate.set_out().await;
-                    self.call(call).await;
+                    self.work(work).await;
                 }
                 Event::Restart => self.start().await,
                 Event::Room => {}
@@ -158,8 +164,9 @@ impl Shard {
                 None => std::future::pending().await,
             }
         };
+        let fires = self.may_fire();
         // Stop, control and a swap that is due come before work; tags before calls, since each stems from a call that came earlier. A step of
-        // a migration is due at times, and comes else when there is nothing to do.
+        // a migration is due at times, and comes else when there is nothing to do. Calls and timers that are due take turns.
         tokio::select! {
             biased;
             reason = stop => Event::Stop(reason.unwrap_or(StopReason::Stopping)),
@@ -167,7 +174,7 @@ impl Shard {
             made = Coming::made(&mut self.coming) => Event::Made(made),
             () = step.before_calls() => Event::Step { idle: false },
             tags = self.tags.next(TAGS_MAX), if tagged => Event::Tags(tags),
-            Some(call) = calls.recv(), if serving => Event::Call(call),
+            work = Work::next(&mut self.schedule, fires, self.fired_last, calls), if serving => Event::Work(work),
             () = restart_at => Event::Restart,
             () = self.held.room(), if full => Event::Room,
             // Not at once: others of the thread get their turn, and what came meanwhile is seen.
@@ -175,7 +182,7 @@ impl Shard {
         }
     }
 
-    async fn call(&mut self, call: Call) {
+    pub(super) async fn call(&mut self, call: Call) {
         let Call {
             request,
             durability,
@@ -312,6 +319,7 @@ impl Shard {
                 }
                 self.forget();
                 self.traps.clear();
+                self.schedule.begin_anew();
                 self.start().await;
                 match &mut self.guest {
                     Guest::Migrating(_, restarted) => *restarted = Some(done),
@@ -373,10 +381,14 @@ impl Shard {
     pub(super) async fn start(&mut self) {
         self.slot.guest(ShardState::Starting);
         self.context.notifier = self.notifier_of(&self.module);
+        self.context.timers = self.timers.next().of(self.module.describe());
+        let takers = self.module.timer_takers();
+        self.schedule.expect(&self.context.timers, &takers);
         match fresh(&self.module, &self.context).await {
             Ok(instance) => {
                 self.no_room = None;
                 self.tags.adopt(&self.context.notifier);
+                self.schedule.adopt(&self.context.timers, takers);
                 if self.module.describe().exports.migration {
                     let limits = self.limits_of(&self.module);
                     let migration = Migration::new(instance, 0, &limits);
@@ -420,7 +432,7 @@ impl Shard {
         self.guest = Guest::Waiting(clock::now() + pause);
     }
 
-    fn trapped(&mut self, trap: &Trap, method: &str) {
+    pub(super) fn trapped(&mut self, trap: &Trap, method: &str) {
         self.forget();
         let now = clock::now();
         let text = trap.to_string();
@@ -484,6 +496,7 @@ impl Shard {
     /// The memory of the instance is gone, and what it asked for with it.
     pub(super) fn forget(&mut self) {
         self.tags.forget();
+        self.schedule.forget();
     }
 
     fn not_started(&self) -> CallError {

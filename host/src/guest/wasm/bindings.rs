@@ -31,6 +31,10 @@ wasmtime::component::bindgen!({
         "quarry:shard/cluster.call-key": async | exact,
         "quarry:shard/cluster.query": async | exact,
         "quarry:shard/cluster.query-key": async | exact,
+        "quarry:shard/timers.set": async | exact,
+        "quarry:shard/timers.set-durable": async | exact,
+        "quarry:shard/timers.cancel": async | exact,
+        "quarry:shard/timers.due-ms": async | exact,
     },
     with: {
         "quarry:shard/db.cursor": crate::db::Cursor,

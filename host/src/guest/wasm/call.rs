@@ -42,6 +42,14 @@ impl CurrentCall {
         }
     }
 
+    /// A timer that fires: it has an end, as a call has, and no caller.
+    pub(super) fn of_timer(deadline: Instant) -> Self {
+        Self {
+            deadline: Some(deadline),
+            ..Self::none()
+        }
+    }
+
     /// Ends the call, and gives what the guest set for its reply: the media type, and whether it goes out when applied.
     pub(super) fn end(&mut self) -> (Option<String>, bool) {
         let ended = std::mem::replace(self, Self::none());

@@ -102,6 +102,7 @@ pub(super) struct Indices {
     pub(super) start_stop: Option<(ComponentExportIndex, ComponentExportIndex)>,
     pub(super) validate: Option<ComponentExportIndex>,
     pub(super) durable: Option<ComponentExportIndex>,
+    pub(super) fire: Option<ComponentExportIndex>,
     pub(super) suspend_resume: Option<(ComponentExportIndex, ComponentExportIndex)>,
     pub(super) migrate: Option<ComponentExportIndex>,
 }
@@ -300,6 +301,7 @@ impl Indices {
             start_stop: find("lifecycle", "start").zip(find("lifecycle", "stop")),
             validate: find("options", "validate"),
             durable: find("durable-events", "durable"),
+            fire: find("timer-events", "fire"),
             suspend_resume: find("handoff", "suspend").zip(find("handoff", "resume")),
             migrate: find("migration", "migrate"),
         })

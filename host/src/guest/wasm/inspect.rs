@@ -93,6 +93,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
         lifecycle,
         options,
         durable_events,
+        timer_events,
         handoff,
         migration,
     ] = optional;
@@ -105,6 +106,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
             lifecycle,
             options,
             durable_events,
+            timer_events,
             handoff,
             migration,
         },

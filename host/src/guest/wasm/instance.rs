@@ -35,6 +35,9 @@ pub(super) type Resume = TypedFunc<(u64, &'static [u8]), (Result<(), types::Erro
 /// The function that runs a step of a migration.
 type Migrate = TypedFunc<(u64,), (Result<bool, types::Error>,)>;
 
+/// The function that runs a timer.
+type Fire = TypedFunc<(&'static str, &'static [u8], u64), (Result<(), types::Error>,)>;
+
 /// The functions that an instance exports.
 pub(super) struct Exports {
     pub(super) call: Call<'static>,
@@ -43,6 +46,7 @@ pub(super) struct Exports {
     pub(super) stop: Option<TypedFunc<(&'static str,), ()>>,
     pub(super) validate: Option<Validate>,
     pub(super) durable: Option<TypedFunc<(&'static [u64],), ()>>,
+    pub(super) fire: Option<Fire>,
     pub(super) suspend: Option<Suspend>,
     pub(super) resume: Option<Resume>,
     pub(super) migrate: Option<Migrate>,
@@ -241,6 +245,7 @@ impl Exports {
             stop: bind(instance, store, indices.start_stop.map(|(_, stop)| stop))?,
             validate: bind(instance, store, indices.validate)?,
             durable: bind(instance, store, indices.durable)?,
+            fire: bind(instance, store, indices.fire)?,
             suspend: bind(
                 instance,
                 store,

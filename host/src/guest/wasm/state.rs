@@ -18,6 +18,7 @@ use crate::gate::Gate;
 use crate::guest::calls::Calls;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use crate::guest::{GuestError, InstanceContext, Limits, ModuleInfo, ShardFlag};
 use crate::metrics::guest::ModuleMetrics;
 
@@ -64,9 +65,10 @@ enum Access {
     Writes {
         db: Arc<ShardDb>,
         notifier: Option<Arc<Notifier>>,
+        timers: Timers,
     },
     /// An instance for queries.
-    ReadOnly,
+    ReadOnly { timers: Timers },
     /// An instance that checks options: there is no database.
     Closed,
 }
@@ -86,6 +88,7 @@ impl State {
             access: Access::Writes {
                 db: context.db.clone(),
                 notifier,
+                timers: context.timers.clone(),
             },
         };
         Self::new(Place::of(info, context), data, limits)
@@ -101,7 +104,9 @@ impl State {
             reads: ReadView::closed(limits.clone()),
             gate: Some(context.gate.clone()),
             calls: Some(context.calls.clone()),
-            access: Access::ReadOnly,
+            access: Access::ReadOnly {
+                timers: context.timers.clone(),
+            },
         };
         Self::new(Place::of(info, context), data, limits)
     }
@@ -182,14 +187,14 @@ impl Data {
     pub(super) fn db(&self) -> Result<&Arc<ShardDb>, Error> {
         match &self.access {
             Access::Writes { db, .. } => Ok(db),
-            Access::ReadOnly => Err(read_only()),
+            Access::ReadOnly { .. } => Err(read_only()),
             Access::Closed => Err(no_database()),
         }
     }
 
     /// Whether it may only read.
     pub(super) fn is_read_only(&self) -> bool {
-        matches!(self.access, Access::ReadOnly)
+        matches!(self.access, Access::ReadOnly { .. })
     }
 
     /// A view that later writes do not change.
@@ -197,7 +202,28 @@ impl Data {
         match &self.access {
             Access::Writes { db, .. } => db.snapshot(),
             // A query's view does not change.
-            Access::ReadOnly => Ok(self.reads.clone()),
+            Access::ReadOnly { .. } => Ok(self.reads.clone()),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// Sets timers.
+    pub(super) fn timers(&self) -> Result<&Timers, Error> {
+        match &self.access {
+            Access::Writes { timers, .. } => Ok(timers),
+            Access::ReadOnly { .. } => Err(GuestError::new(
+                "read-only",
+                "a query can ask when a timer is due, and neither set nor cancel one; make it a call",
+            )),
+            Access::Closed => Err(no_database()),
+        }
+    }
+
+    /// When a timer is due.
+    pub(super) async fn due_ms(&self, name: &str) -> Result<Option<u64>, Error> {
+        match &self.access {
+            Access::Writes { timers, .. } => timers.due_ms(name).await,
+            Access::ReadOnly { timers } => timers.due_ms_in(&self.reads, name).await,
             Access::Closed => Err(no_database()),
         }
     }
@@ -208,12 +234,13 @@ impl Data {
             Access::Writes {
                 db,
                 notifier: Some(notifier),
+                ..
             } => notifier.when_durable(db, seq, tag),
             Access::Writes { notifier: None, .. } => Err(GuestError::new(
                 "invalid-argument",
                 "this guest does not export `durable-events`, so there is nobody to tell; export it",
             )),
-            Access::ReadOnly => Err(read_only()),
+            Access::ReadOnly { .. } => Err(read_only()),
             Access::Closed => Err(no_database()),
         }
     }

@@ -16,6 +16,7 @@ use crate::guest::calls::Calls;
 use crate::guest::calls::tests::nowhere;
 use crate::guest::log::GuestLog;
 use crate::guest::notify::Notifier;
+use crate::guest::timers::Timers;
 use wat::Wat;
 
 pub(super) mod wat;
@@ -52,6 +53,7 @@ impl Bench {
         let shard = Arc::new(ShardDb::new(db, 1, gate.clone(), limits.clone(), None));
         let (notifier, _tags) = Notifier::new(gate.clone(), limits.notifications);
         let calls = Calls::new(3, 8, shard.clone(), nowhere());
+        let (timers, _schedule) = Timers::new(shard.clone(), limits.timers);
         let context = InstanceContext {
             cluster: "test".into(),
             node: "one".into(),
@@ -62,6 +64,7 @@ impl Bench {
             db: shard,
             gate,
             notifier: Arc::new(notifier),
+            timers,
             status: Arc::default(),
             log: Arc::new(GuestLog::new(3, "main".into(), 1, 1 << 20)),
             calls: Arc::new(calls),

@@ -1,7 +1,7 @@
 //! What a guest may import, and what it exports. The WIT files say the same; a test compares.
 
 /// The interfaces of `quarry:shard` that a guest may import, with their functions.
-pub(super) const IMPORTS: [(&str, &[&str]); 8] = [
+pub(super) const IMPORTS: [(&str, &[&str]); 9] = [
     ("quarry:shard/types", &[]),
     (
         "quarry:shard/shard",
@@ -66,6 +66,10 @@ pub(super) const IMPORTS: [(&str, &[&str]); 8] = [
         &["durable-seq", "notify-when-durable"],
     ),
     (
+        "quarry:shard/timers",
+        &["set", "set-durable", "cancel", "due-ms"],
+    ),
+    (
         "quarry:shard/cluster",
         &["call", "call-key", "query", "query-key"],
     ),
@@ -86,7 +90,7 @@ pub(super) const HANDLER_FUNCTIONS: [(&str, &str); 1] = [("call", CALL)];
 type Interface = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The optional exports, in the order of [`crate::guest::Exports`].
-pub(super) const OPTIONAL_EXPORTS: [Interface; 6] = [
+pub(super) const OPTIONAL_EXPORTS: [Interface; 7] = [
     ("quarry:shard/queries", &[("query", CALL)]),
     (
         "quarry:shard/lifecycle",
@@ -105,6 +109,13 @@ pub(super) const OPTIONAL_EXPORTS: [Interface; 6] = [
     (
         "quarry:shard/durable-events",
         &[("durable", "func(tags: list<u64>)")],
+    ),
+    (
+        "quarry:shard/timer-events",
+        &[(
+            "fire",
+            "func(name: string, payload: list<u8>, due-ms: u64) -> result<_, record { code: string, message: string, retryable: bool }>",
+        )],
     ),
     (
         "quarry:shard/handoff",
