@@ -160,12 +160,9 @@ impl Subject {
             "options" => exports.options,
             "durable-events" => exports.durable_events,
             "handoff" => exports.handoff,
+            "timer-events" => exports.timer_events,
             "migration" => exports.migration,
-            other => {
-                let interface = format!("quarry:shard/{other}@");
-                let others = &self.inspection.other_exports;
-                others.iter().any(|name| name.starts_with(&interface))
-            }
+            _ => false,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::case::{Act, Call, Case, Failing, Reply, Swap};
+use super::case::{Act, Call, Case, Failing, Group, Reply, Swap};
 use super::expect::{Answer, Expect, Known};
 use super::script::{self, Memo};
 use super::{Lines, Options, Subject, form};
@@ -30,7 +30,7 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// Commands that a guest may lack, since its platform has nothing for them.
 const MAY_LACK: [&str; 3] = ["clock", "random", "print"];
 
-/// Numbers the worlds of a process, so that each has names of its own in logs and metrics.
+/// Numbers the worlds of a process whose names have to be their own in logs and metrics.
 static WORLDS: AtomicU64 = AtomicU64::new(1);
 
 /// How a case ended that did not pass.
@@ -72,7 +72,13 @@ struct Node {
 
 impl<'a> World<'a> {
     pub(super) fn new(subject: &'a Subject, options: &Options, case: &Case) -> Self {
-        let name = format!("conformance-{}", WORLDS.fetch_add(1, Ordering::Relaxed));
+        // A process keeps the metrics of so many modules, for ever: others share a name.
+        let name = match case.group {
+            Group::Metrics | Group::Log => {
+                format!("conformance-{}", WORLDS.fetch_add(1, Ordering::Relaxed))
+            }
+            _ => "conformance".into(),
+        };
         let mut config = Config {
             cluster: name.clone(),
             node: "conformance".into(),

@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
                 ),
             ]),
         case("limits.batch")
-            .set("limits.batch", "200KiB")
+            .set("limits.batch", "200000B")
             .set("limits.value", "100000B")
             .run([
                 (batch(1), seq()),

@@ -15,12 +15,12 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |name| Case::new(Group::Surroundings, name);
     let place = |number, revision| {
         ok([
-            Value::Has("conformance-"),
+            Value::Has("conformance"),
             text(number),
             text("2"),
             text("conformance"),
             text("0"),
-            Value::Has("conformance-"),
+            Value::Has("conformance"),
             text(revision),
             Value::Has("{"),
             text("running"),
