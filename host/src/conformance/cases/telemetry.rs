@@ -102,12 +102,12 @@ fn metrics() -> Vec<Case> {
             .act(Act::NoMetric("cluster=\"mine\"")),
         case("a label's value can be any text")
             .run([(
-                metric(["set", "odd", "1", "what", "a \"b\" \\ c\nd"]),
+                metric(["set", "odd", "1", "what", "a \"b\" \\ {c}"]),
                 done(),
             )])
             .act(Act::Metric(
                 "odd",
-                vec!["what=\"a \\\"b\\\" \\\\ c\\nd\""],
+                vec!["what=\"a \\\"b\\\" \\\\ {c}\""],
                 "1",
             )),
     ]

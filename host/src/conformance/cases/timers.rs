@@ -3,8 +3,8 @@
 use crate::conformance::case::{Act, Call, Case, Failing, Group};
 use crate::conformance::expect::{Expect, Value};
 use crate::conformance::words::{
-    cancel, done, due, err, get, none, ok, put, raise, seen, seq, set_durable, set_timer, some,
-    text, word,
+    again, cancel, done, due, err, get, none, ok, put, raise, seen, seq, set_durable, set_timer,
+    some, text, word,
 };
 use crate::guest::TrapKind;
 
@@ -196,7 +196,7 @@ fn refused() -> Vec<Case> {
         case("limits.timers").set("limits.timers", "2").run([
             (set_timer("a", 60_000, ""), done()),
             (set_durable("b", 60_000, ""), seq()),
-            (set_timer("c", 60_000, ""), err("limit", "limits.timers")),
+            (set_timer("c", 60_000, ""), again("limit", "limits.timers")),
             (set_timer("a", 60_000, ""), done()),
             (cancel("b"), ok([text("1")])),
             (set_timer("c", 60_000, ""), done()),

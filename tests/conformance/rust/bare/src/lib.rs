@@ -8,8 +8,10 @@ mod database;
 mod ends;
 #[path = "../../src/form.rs"]
 mod form;
+#[allow(dead_code, reason = "what optional exports need")]
 #[path = "../../src/script.rs"]
 mod script;
+#[allow(dead_code, reason = "what optional exports need")]
 #[path = "../../src/state.rs"]
 mod state;
 #[path = "../../src/surroundings.rs"]
