@@ -7,6 +7,7 @@ use std::process::Command;
 /// Where guests are, from this package.
 const MANIFESTS: &[&str] = &[
     "guests/Cargo.toml",
+    "conformance/rust/Cargo.toml",
     "../examples/counter/Cargo.toml",
     "../examples/kv/Cargo.toml",
     "../examples/bank/Cargo.toml",
@@ -14,6 +15,7 @@ const MANIFESTS: &[&str] = &[
 /// What they are made of.
 const SOURCES: &[&str] = &[
     "guests",
+    "conformance/rust",
     "../examples",
     "../guest-sdk/src",
     "../guest-sdk/wit",
@@ -44,6 +46,7 @@ fn build(manifest: &Path, target: &Path) {
         .args([
             "build",
             "--locked",
+            "--workspace",
             "--release",
             "--target",
             "wasm32-wasip2",

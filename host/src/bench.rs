@@ -20,6 +20,7 @@ use crate::metrics;
 use crate::store::Store;
 
 pub mod cluster;
+pub mod guests;
 mod http;
 mod idle;
 mod measure;
@@ -157,7 +158,7 @@ where
             say("call");
             for method in ["empty", "get", "put", "increment"] {
                 let latencies = cluster
-                    .measure(0, method, ON_THREAD)
+                    .measure(0, method, bytes::Bytes::new(), ON_THREAD)
                     .await
                     .map_err(|error| Error(error.to_string()))?;
                 let elapsed = Duration::from_nanos(latencies.iter().sum());

@@ -17,6 +17,7 @@ mod bench;
 pub mod build;
 mod call;
 mod config;
+mod conformance;
 mod deploy;
 mod dev;
 mod doctor;
@@ -229,6 +230,7 @@ pub async fn run(command: Command, out: Output) -> Result<Exit, Error> {
         Command::Dev(args) => dev::run(&args, out).await,
         Command::Serve(args) => serve::run(&args, out).await,
         Command::Verify(args) => verify::run(&args, out).await,
+        Command::Conformance(args) => conformance::run(&args, out).await,
         Command::Bench(args) => bench::run(&args, out).await,
         Command::Deploy(args) => deploy::run(&args, out).await,
         Command::Rollback(args) => rollout::back(&args, out).await,

@@ -260,11 +260,11 @@ impl Cluster {
         &self,
         shard: u32,
         method: &str,
+        payload: Bytes,
         calls: usize,
     ) -> Result<Vec<u64>, CallError> {
         let handle = self.open_shard(shard)?;
-        let (_, request) =
-            self.request(Target::Shard(shard), method, Bytes::new(), None, Vec::new())?;
+        let (_, request) = self.request(Target::Shard(shard), method, payload, None, Vec::new())?;
         let (done, measured) = oneshot::channel();
         handle
             .control(Control::Measure {

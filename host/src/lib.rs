@@ -11,6 +11,7 @@ pub mod client;
 pub mod clock;
 pub mod cluster;
 pub mod config;
+pub mod conformance;
 pub mod db;
 pub mod deploy;
 pub mod gate;

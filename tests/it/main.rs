@@ -3,6 +3,7 @@
 mod between;
 mod cli;
 mod cluster;
+mod conformance;
 mod crash;
 mod dependencies;
 mod deploy;

@@ -8,8 +8,12 @@ use super::language::Language;
 use crate::bench::cluster::Part;
 use crate::config::units::Span;
 
+mod conformance;
 mod deploy;
 mod operate;
+
+use conformance::CONFORMANCE_EXAMPLES;
+pub use conformance::Conformance;
 
 pub use deploy::{
     Await, Deploy, Modules, Revision, RevisionVerb, Revisions, RevisionsVerb, Rollback, Rollout,
@@ -88,6 +92,9 @@ pub enum Command {
     /// Check what a store honours of what Quarry needs.
     #[command(after_long_help = DOCTOR_EXAMPLES)]
     Doctor(Doctor),
+    /// Check that a language's guest and the host agree on the whole WIT.
+    #[command(after_long_help = CONFORMANCE_EXAMPLES)]
+    Conformance(Conformance),
     /// Measure this machine, guest beside native code.
     #[command(after_long_help = BENCH_EXAMPLES)]
     Bench(Bench),
