@@ -102,7 +102,7 @@ export class Host {
   crash() {
     const world = this.#world;
     world.store.forgetAfter(world.durable);
-    for (const [name, { seq }] of world.timersByName) if (seq > world.durable) world.timersByName.delete(name);
+    world.forgetTimers();
     this.#end();
     this.#start();
   }
@@ -279,7 +279,7 @@ export class Host {
         timer.due = this.#world.now + Math.min(1000 * 2 ** timer.failures, RETRY_MAX_MS);
         timer.failures += 1;
       } else {
-        timersByName.delete(timer.name);
+        this.#world.removeTimer(timer.name);
       }
     }
     this.#deliver();

@@ -140,6 +140,28 @@ test('timers fire in their order, durable ones until they succeed', () => {
   assert.throws(() => new Host(defineGuest({ calls: {} })).run(() => timers.set('a', 1)), { code: 'invalid-argument' });
 });
 
+test('a crash takes back what became of a durable timer, as far as it was not durable', () => {
+  const fired = [];
+  const host = new Host(defineGuest({ calls: { set: (call) => timers.setDurable(call.text(), 10) }, fire: (timer) => fired.push(timer.name) }));
+  host.call('set', { payload: 'a' });
+  host.makeDurable();
+  host.call('set', { payload: 'b' });
+  host.advance(10);
+  assert.deepEqual(fired, ['a', 'b']);
+  host.crash();
+  host.advance(0);
+  assert.deepEqual(fired, ['a', 'b', 'a']);
+  host.makeDurable();
+  host.crash();
+  host.advance(100);
+  assert.equal(fired.length, 3);
+  host.call('set', { payload: 'c' });
+  host.makeDurable();
+  host.run(() => timers.cancel('c'));
+  host.crash();
+  assert.equal(host.run(() => timers.cancel('c')), true);
+});
+
 test('a swap migrates, and carries memory where both can', () => {
   const counter = (step) => defineGuest(() => {
     let count = 0;

@@ -176,7 +176,7 @@ class Host:
         """What a crash of the node does: no `stop`, what was not durable is gone, and another instance starts over the rest."""
         world = self._world
         world.store.forget_after(world.durable_seq)
-        world.timers = {name: timer for name, timer in world.timers.items() if (timer.seq or 0) <= world.durable_seq}
+        world.forget_timers()
         self._end()
         self._start()
 
@@ -333,7 +333,7 @@ class Host:
                 timer.due_ms = world.now_ms + min(1000 * 2**timer.failures, _RETRY_MAX_MS)
                 timer.failures += 1
             else:
-                del world.timers[name]
+                world.remove_timer(name)
         self._deliver()
 
     def _responded(self, reply: Reply, scope: Scope) -> Response:

@@ -152,6 +152,36 @@ class Test(unittest.TestCase):
         self.assertIsNone(host.run(lambda: timers.due_ms("late")))
         self.assertTrue(host.run(lambda: timers.cancel("early")))
 
+    def test_a_crash_takes_back_what_became_of_a_durable_timer(self) -> None:
+        fired: list[str] = []
+
+        class Timed(Guest):
+            @call
+            def set(self, call: Call) -> None:
+                timers.set_durable(call.text(), 10)
+
+            def fire(self, timer: Timer) -> None:
+                fired.append(timer.name)
+
+        host = Host(Timed)
+        host.call("set", payload="a")
+        host.make_durable()
+        host.call("set", payload="b")
+        host.advance(10)
+        self.assertEqual(fired, ["a", "b"])
+        host.crash()
+        host.advance(0)
+        self.assertEqual(fired, ["a", "b", "a"])
+        host.make_durable()
+        host.crash()
+        host.advance(100)
+        self.assertEqual(len(fired), 3)
+        host.call("set", payload="c")
+        host.make_durable()
+        host.run(lambda: timers.cancel("c"))
+        host.crash()
+        self.assertTrue(host.run(lambda: timers.cancel("c")))
+
     def test_a_swap_migrates_and_carries_memory(self) -> None:
         class Old(Guest):
             def __init__(self) -> None:

@@ -40,6 +40,7 @@ export class World {
     this.durable = 0n;
     this.tags = [];
     this.timersByName = new Map();
+    this.timerWrites = [];
     this.logs = [];
     this.measured = [];
     this.takesTags = false;
@@ -67,6 +68,29 @@ export class World {
     const due = this.tags.filter(({ seq }) => seq <= this.durable);
     this.tags = this.tags.filter(({ seq }) => seq > this.durable);
     return due.sort((a, b) => (a.seq < b.seq ? -1 : a.seq > b.seq ? 1 : 0)).map(({ tag }) => tag);
+  }
+
+  /** Sets a timer, in place of the one of its name. Gives the write's seq where it is durable. */
+  setTimer(timer) {
+    // A volatile timer in the place of a durable one removes that from the database.
+    if (!timer.isDurable) this.removeTimer(timer.name);
+    const seq = timer.isDurable ? this.commit([]) : undefined;
+    if (timer.isDurable) this.timerWrites.push({ seq, name: timer.name, timer: { ...timer } });
+    this.timersByName.set(timer.name, timer);
+    return seq;
+  }
+
+  /** Removes a timer; of a durable one that is a write, as its setting was. False where there is none. */
+  removeTimer(name) {
+    if (this.timersByName.get(name)?.isDurable) this.timerWrites.push({ seq: this.commit([]), name, timer: undefined });
+    return this.timersByName.delete(name);
+  }
+
+  /** Leaves the durable timers as their durable writes have them. */
+  forgetTimers() {
+    this.timerWrites = this.timerWrites.filter(({ seq }) => seq <= this.durable);
+    this.timersByName = new Map(this.timerWrites.map(({ name, timer }) => [name, timer && { ...timer }]));
+    for (const [name, timer] of this.timersByName) if (timer === undefined) this.timersByName.delete(name);
   }
 
   /** The timer that is due first, if one is by `until`. */
@@ -106,9 +130,7 @@ function faces(world) {
     if (world.timersByName.size >= timers && !world.timersByName.has(name)) {
       throw new HostError('limit', `${timers} timers are set (limits.timers)`);
     }
-    const seq = isDurable ? world.commit([]) : undefined;
-    world.timersByName.set(name, { name, payload, due: world.now + Number(afterMs), isDurable, seq, failures: 0 });
-    return seq;
+    return world.setTimer({ name, payload, due: world.now + Number(afterMs), isDurable, failures: 0 });
   };
   const call = (isQuery, target, method, payload) => {
     if (world.scope.deadline === undefined) throw new HostError('invalid-argument', 'other shards are called in `call` and `fire` only');
@@ -159,7 +181,7 @@ function faces(world) {
       setDurable: (name, afterMs, payload) => setTimer(name, afterMs, payload, true),
       cancel(name) {
         timed(true);
-        return world.timersByName.delete(name);
+        return world.removeTimer(name);
       },
       dueMs(name) {
         timed(false);

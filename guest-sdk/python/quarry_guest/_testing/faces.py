@@ -152,7 +152,7 @@ class _Timers:
         world = current()
         world.check_writable()
         world.check_timers()
-        return world.timers.pop(name, None) is not None
+        return world.remove_timer(name)
 
     @staticmethod
     def due_ms(name: str) -> int | None:

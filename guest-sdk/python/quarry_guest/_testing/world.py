@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from .current import HostError
@@ -62,7 +62,6 @@ class SetTimer:
     payload: bytes
     due_ms: int
     is_durable: bool
-    seq: int | None
     failures: int = 0
 
 
@@ -88,6 +87,7 @@ class World:
         self.durable_seq = 0
         self.tags: list[tuple[int, int]] = []
         self.timers: dict[str, SetTimer] = {}
+        self.timer_writes: list[tuple[int, str, SetTimer | None]] = []
         self.logs: list[tuple[str, str, dict[str, str]]] = []
         self.measured: list[tuple[str, str, dict[str, str], float]] = []
         self.takes_tags = False
@@ -152,9 +152,28 @@ class World:
             raise HostError("invalid-argument", f"a timer's payload has up to 64 KiB, not {len(payload)} bytes")
         if name not in self.timers and len(self.timers) >= self.limits.timers:
             raise HostError("limit", f"{self.limits.timers} timers are set (limits.timers)")
+        timer = SetTimer(name, payload, self.now_ms + after_ms, is_durable)
+        if not is_durable:
+            # In the place of a durable one it removes that from the database.
+            self.remove_timer(name)
         seq = self.commit({}) if is_durable else None
-        self.timers[name] = SetTimer(name, payload, self.now_ms + after_ms, is_durable, seq)
+        if seq is not None:
+            self.timer_writes.append((seq, name, replace(timer)))
+        self.timers[name] = timer
         return seq
+
+    def remove_timer(self, name: str) -> bool:
+        """Removes a timer; of a durable one that is a write, as its setting was. False where there is none."""
+        timer = self.timers.pop(name, None)
+        if timer is not None and timer.is_durable:
+            self.timer_writes.append((self.commit({}), name, None))
+        return timer is not None
+
+    def forget_timers(self) -> None:
+        """Leaves the durable timers as their durable writes have them."""
+        self.timer_writes = [write for write in self.timer_writes if write[0] <= self.durable_seq]
+        left = {name: timer for _, name, timer in self.timer_writes}
+        self.timers = {name: replace(timer) for name, timer in left.items() if timer is not None}
 
     def next_timer(self, until_ms: int) -> SetTimer | None:
         """The timer that is due first, if one is by then."""
