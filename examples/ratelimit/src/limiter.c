@@ -48,7 +48,7 @@ static quarry_status read_number(quarry_bytes key, uint64_t *number) {
 
 static quarry_status now(uint64_t *ns) {
   struct timespec at;
-  if (clock_gettime(CLOCK_REALTIME, &at)) return quarry_fail("no-clock", "the time is not known");
+  if (timespec_get(&at, TIME_UTC) != TIME_UTC) return quarry_fail("no-clock", "the time is not known");
   *ns = (uint64_t)at.tv_sec * UINT64_C(1000000000) + (uint64_t)at.tv_nsec;
   return QUARRY_OK;
 }
