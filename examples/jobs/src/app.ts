@@ -17,7 +17,7 @@
 // happen once; those in others at least once, under the job's id. An attempt counts when it begins, so that a job which takes its instance
 // down ends too.
 
-import { defineGuest } from 'quarry-guest';
+import { defineGuest, metrics } from 'quarry-guest';
 
 import { settingsOf } from './options.js';
 import * as queue from './queue.js';
@@ -37,5 +37,6 @@ export default defineGuest({
     inbox: work.inbox,
   },
   fire: queue.run,
+  start: () => metrics.describe('jobs_attempts', 'Attempts of jobs, by what became of them.'),
   validate: (options) => void settingsOf(options),
 });

@@ -52,6 +52,10 @@ class Presence(Guest):
             if type(value) is not int or not 1 <= value <= 86_400_000:
                 raise ValueError(f"`expire_ms` is a whole number from 1 to 86400000, not {value!r}")
 
+    def start(self) -> None:
+        metrics.describe("presence_arrivals", "Members that came to a room.")
+        metrics.describe("presence_departures", "Members that left a room, or fell silent.")
+
     # Of users.
 
     @call
