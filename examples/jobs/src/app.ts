@@ -8,10 +8,10 @@
 // | `cancel` | `{"id":"a1"}` | the job, which will not run |
 // | `retry` | `{"id":"a1"}` | the job, dead before, with all its attempts ahead |
 // | `status`, also as a query | `{"id":"a1"}` | the job |
-// | `list`, also as a query | `{"state":"dead","limit":100}`, both optional | a line of JSON per job, by id |
-// | `tallies`, also as a query | - | what jobs of the kind `tally` added up |
+// | `list`, also as a query | `{"state":"dead","after":"a1","limit":100}`, all optional | a line of JSON per job, by id |
+// | `sum`, also as a query | `{"name":"sent"}` | what jobs of the kind `tally` added up |
 // | `receive` | a message, from another shard | - |
-// | `inbox`, also as a query (the key is who) | - | what jobs of the kind `deliver` brought |
+// | `inbox`, also as a query (the key is who) | `{"after":"mail.a1","limit":100}`, both optional | what jobs of the kind `deliver` brought |
 //
 // What holds: an id has one job. A job that was acknowledged runs, until it is done, dead or cancelled. Its effects in its own shard
 // happen once; those in others at least once, under the job's id. An attempt counts when it begins, so that a job which takes its instance
@@ -33,7 +33,7 @@ export default defineGuest({
   queries: {
     status: queue.status,
     list: queue.list,
-    tallies: work.tallies,
+    sum: work.sum,
     inbox: work.inbox,
   },
   fire: queue.run,

@@ -1,8 +1,9 @@
 // Jobs: stored, timed, run.
 
-import { concat, context, db, log, metrics, QuarryError, Reply, timers, type Call, type Timer } from 'quarry-guest';
+import { context, db, log, metrics, QuarryError, timers, toJson, type Call, type Reply, type Timer } from 'quarry-guest';
 
 import { backoffMs, settingsOf } from './options.js';
+import { listed } from './pages.js';
 import { fieldsOf, keyOf, named, whole } from './request.js';
 import { Hopeless, KINDS } from './work.js';
 
@@ -24,7 +25,6 @@ export interface Job {
 
 const MAX_INPUT_BYTES = 64 * 1024;
 const MAX_DELAY_MS = 365 * 86_400_000;
-const LIST = { usual: 100, most: 1_000 };
 
 export function enqueue(call: Call): object {
   const queue = keyOf(call, 'a queue');
@@ -35,7 +35,7 @@ export function enqueue(call: Call): object {
   if (typeof kind !== 'string' || !Object.hasOwn(KINDS, kind)) {
     throw QuarryError.invalidPayload(`\`kind\` is one of ${Object.keys(KINDS).join(', ')}, not ${JSON.stringify(kind)}`);
   }
-  const size = JSON.stringify(input).length;
+  const size = toJson(input).length;
   if (size > MAX_INPUT_BYTES) throw QuarryError.invalidPayload(`\`input\` has up to ${MAX_INPUT_BYTES} bytes, not ${size}`);
 
   const there = find(queue, id);
@@ -75,18 +75,11 @@ export function status(call: Call): object {
 
 export function list(call: Call): Reply {
   const queue = keyOf(call, 'a queue');
-  const given = fieldsOf(call, 'state', 'limit');
-  const limit = whole('`limit`', given.limit ?? LIST.usual, 1, LIST.most);
+  const given = fieldsOf(call, 'state', 'after', 'limit');
   if (given.state !== undefined && !STATES.includes(given.state as State)) {
     throw QuarryError.invalidPayload(`\`state\` is one of ${STATES.join(', ')}, not ${JSON.stringify(given.state)}`);
   }
-  const lines: string[] = [];
-  for (const [, job] of db.scan({ prefix: keyOfJob(queue, '') }).json<Job>()) {
-    if (given.state !== undefined && job.state !== given.state) continue;
-    lines.push(`${JSON.stringify(shown(queue, job))}\n`);
-    if (lines.length === limit) break;
-  }
-  return Reply.bytes(concat(...lines)).contentType('application/jsonl');
+  return listed<Job>(keyOfJob(queue, ''), given, (job) => (given.state === undefined || job.state === given.state ? shown(queue, job) : undefined));
 }
 
 /** Makes an attempt. The host fires a timer at least once: a job that is over, or never came to be, has nothing left to do. */

@@ -1,7 +1,8 @@
 // What jobs do, by kind.
 
-import { cluster, concat, context, db, QuarryError, Reply, toJson, type Call } from 'quarry-guest';
+import { cluster, context, db, QuarryError, toJson, type Call, type Reply } from 'quarry-guest';
 
+import { listed } from './pages.js';
 import { fields, fieldsOf, keyOf, named, whole } from './request.js';
 import type { Job } from './queue.js';
 
@@ -17,9 +18,9 @@ export const KINDS: Record<string, Work> = { tally, deliver, flaky };
 function tally(job: Job & { queue: string }, effects: db.Batch): unknown {
   const { name, add } = input(job, (given) => ({ name: named('`name`', given.name), add: whole('`add`', given.add, -1e9, 1e9) }), 'name', 'add');
   const key = keyOfTally(job.queue, name);
-  const sum = Number(db.getText(key) ?? 0) + add;
-  effects.put(key, String(sum));
-  return sum;
+  const after = Number(db.getText(key) ?? 0) + add;
+  effects.put(key, String(after));
+  return after;
 }
 
 /** Brings a text to someone's inbox, in whatever shard that is. It may arrive twice, and then under one id. */
@@ -48,14 +49,15 @@ export function receive(call: Call): void {
   bring(keyOf(call, 'a recipient'), id, text);
 }
 
-export function tallies(call: Call): object {
-  const prefix = keyOfTally(keyOf(call, 'a queue'), '');
-  return Object.fromEntries(Array.from(db.scan({ prefix }).text(), ([key, sum]) => [key.slice(prefix.length), Number(sum)]));
+/** What jobs of the kind `tally` added up under a name. */
+export function sum(call: Call): string {
+  return db.getText(keyOfTally(keyOf(call, 'a queue'), named('`name`', fieldsOf(call, 'name').name))) ?? '0';
 }
 
+/** What jobs of the kind `deliver` brought. */
 export function inbox(call: Call): Reply {
-  const lines = Array.from(db.scan({ prefix: keyOfInbox(keyOf(call, 'a recipient'), '') }), ([, message]) => concat(message, '\n'));
-  return Reply.bytes(concat(...lines)).contentType('application/jsonl');
+  const given = fieldsOf(call, 'after', 'limit');
+  return listed<object>(keyOfInbox(keyOf(call, 'a recipient'), ''), given, (message) => message);
 }
 
 function bring(to: string, id: string, text: string): void {
