@@ -85,9 +85,15 @@ fn build(manifest: &Path, target: &Path) {
     }
 }
 
+/// What building and testing leaves in a project. It is not what guests are made of, and there is much of it.
+const LEFT: &[&str] = &["target", "node_modules", ".venv", "__pycache__"];
+
 /// Runs this script again when a file below `path` changes; build output below it does not count.
 fn watch(path: &Path) {
-    if path.file_name().is_some_and(|name| name == "target") {
+    if path
+        .file_name()
+        .is_some_and(|name| LEFT.iter().any(|left| name == *left))
+    {
         return;
     }
     match std::fs::read_dir(path) {
