@@ -56,6 +56,9 @@ pub struct CallOptions {
     pub timeout: Option<Duration>,
     /// Headers for the guest, names in lower case.
     pub headers: Vec<(String, String)>,
+    /// The only revision that may run it: where the shard runs another one when its turn comes, it is refused with
+    /// [`CallErrorKind::WrongRevision`]. Any when none.
+    pub revision: Option<u64>,
 }
 
 /// How a query is made.
@@ -67,6 +70,8 @@ pub struct QueryOptions {
     pub timeout: Option<Duration>,
     /// Headers for the guest, names in lower case.
     pub headers: Vec<(String, String)>,
+    /// The only revision that may run it, as in [`CallOptions::revision`].
+    pub revision: Option<u64>,
 }
 
 /// A reply and where it comes from.
@@ -114,7 +119,7 @@ pub struct CallError {
     pub shard: Option<u32>,
     /// The newest write that a guest's error can show.
     pub seq: Option<u64>,
-    /// The revision that failed, where one ran.
+    /// The revision that failed, where one ran; of [`CallErrorKind::WrongRevision`], the one that the shard runs.
     pub revision: Option<u64>,
 }
 
@@ -139,6 +144,8 @@ pub enum CallErrorKind {
     NoRoom,
     /// The guest has no `queries`. Nothing ran.
     NoQueries,
+    /// The shard runs another revision than the only one that may run it. Nothing ran.
+    WrongRevision,
     /// The time is up. The call may have run, or may still run.
     Timeout,
     /// The call ran, and its writes were not durable when the shard ended: they may or may not survive.
@@ -151,7 +158,7 @@ pub enum CallErrorKind {
 
 impl CallErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Invalid,
         Self::Unassigned,
         Self::NotOwner,
@@ -161,6 +168,7 @@ impl CallErrorKind {
         Self::Quarantined,
         Self::NoRoom,
         Self::NoQueries,
+        Self::WrongRevision,
         Self::Timeout,
         Self::Unknown,
         Self::Guest,
@@ -193,6 +201,7 @@ impl CallErrorKind {
             Self::Quarantined => "quarantined",
             Self::NoRoom => "no-room",
             Self::NoQueries => "no-queries",
+            Self::WrongRevision => "wrong-revision",
             Self::Timeout => "timeout",
             Self::Unknown => "outcome-unknown",
             Self::Guest => "guest-error",
@@ -261,6 +270,18 @@ impl CallError {
         }
     }
 
+    /// The shard runs another revision than the only one that may run the call.
+    #[must_use]
+    pub fn wrong_revision(shard: u32, runs: u64, wanted: u64) -> Self {
+        let message = format!(
+            "shard {shard} runs revision {runs}, and this was to be run by revision {wanted} alone; nothing ran. `quarry shards` shows what each shard runs"
+        );
+        Self {
+            revision: Some(runs),
+            ..Self::host(CallErrorKind::WrongRevision, message).at(shard)
+        }
+    }
+
     /// This node's lease on a shard ran out, and nothing was run.
     #[must_use]
     pub fn lease_ran_out(shard: u32) -> Self {
@@ -304,7 +325,7 @@ impl CallError {
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{
             Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused, Unassigned,
-            Unreachable,
+            Unreachable, WrongRevision,
         };
         matches!(
             self.kind,
@@ -317,6 +338,7 @@ impl CallError {
                 | Quarantined
                 | NoRoom
                 | NoQueries
+                | WrongRevision
         )
     }
 }

@@ -52,7 +52,7 @@ use crate::lease::handle::Leases;
 use crate::metrics;
 use crate::shard::{Control, ShardHandle};
 use crate::store::probe::ProbeReport;
-use crate::transport::Run;
+use crate::transport::{How, Run};
 
 mod deployed;
 mod founding;
@@ -140,10 +140,13 @@ impl Cluster {
             durability,
             timeout,
             headers,
+            revision,
         } = options;
         let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        let routed = routing::route(&self.node, shard, request, Run::Call(durability)).await;
+        let how = How::Call(durability);
+        let run = Run { how, revision };
+        let routed = routing::route(&self.node, shard, request, run).await;
         // What another node ran is counted there.
         if !routed.remote {
             let took = clock::now().saturating_duration_since(begun);
@@ -171,10 +174,13 @@ impl Cluster {
             read,
             timeout,
             headers,
+            revision,
         } = options;
         let begun = clock::now();
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        let routed = routing::route(&self.node, shard, request, Run::Query(read)).await;
+        let how = How::Query(read);
+        let run = Run { how, revision };
+        let routed = routing::route(&self.node, shard, request, run).await;
         if !routed.remote {
             let took = clock::now().saturating_duration_since(begun);
             self.node.slots[shard as usize].calls.query(

@@ -21,7 +21,7 @@ use crate::lease::handle::{AskError, Notifier};
 use crate::metrics::{Outcome, PeerMetrics};
 use crate::transport::server::{BindError, Listener};
 use crate::transport::{
-    Answer, Ask, Command, Destination, Forward, Http2, Identity, Limits, NotOwner, Run, Secret,
+    Answer, Ask, Command, Destination, Forward, How, Http2, Identity, Limits, NotOwner, Secret,
     Service, Told, Transport, memory,
 };
 
@@ -191,14 +191,14 @@ impl Service for Node {
         let Some(slot) = self.slots.get(shard as usize) else {
             return Ok(Err(self.no_such_shard(shard)));
         };
-        let (method, run) = (forward.request.method.clone(), forward.run);
+        let (method, how) = (forward.request.method.clone(), forward.run.how);
         let begun = clock::now();
         let answer = routing::forwarded(self, forward).await;
         if let Ok(answer) = &answer {
             let took = clock::now().saturating_duration_since(begun);
-            match run {
-                Run::Call(_) => slot.calls.call(&method, Outcome::of(answer), took),
-                Run::Query(_) => slot.calls.query(&method, Outcome::of(answer), took),
+            match how {
+                How::Call(_) => slot.calls.call(&method, Outcome::of(answer), took),
+                How::Query(_) => slot.calls.query(&method, Outcome::of(answer), took),
             }
         }
         answer

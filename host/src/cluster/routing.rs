@@ -23,7 +23,7 @@ use crate::clock;
 use crate::config::units::Span;
 use crate::guest::Request;
 use crate::shard::{Outcome, ShardHandle};
-use crate::transport::{Answer, Destination, Failure, Forward, NotOwner, Run};
+use crate::transport::{Answer, Destination, Failure, Forward, How, NotOwner, Run};
 
 /// How much sooner than its time is up a call that waits is answered.
 const EARLY: Duration = Duration::from_millis(5);
@@ -48,9 +48,9 @@ impl Routed {
 
 impl Run {
     async fn on(self, handle: &ShardHandle, request: Request) -> Result<Outcome, CallError> {
-        match self {
-            Self::Call(durability) => handle.call(request, durability).await,
-            Self::Query(read) => handle.query(request, read).await,
+        match self.how {
+            How::Call(durability) => handle.call(request, durability, self.revision).await,
+            How::Query(read) => handle.query(request, read, self.revision).await,
         }
     }
 }
@@ -300,7 +300,7 @@ impl Look<'_> {
                 self.peers.metrics.remote("unreachable", took);
                 self.unreached(why, until, deadline, last).await
             }
-            Failure::Sent(why) if matches!(self.run, Run::Query(_)) => {
+            Failure::Sent(why) if matches!(self.run.how, How::Query(_)) => {
                 self.peers.metrics.remote("unknown", took);
                 self.unreached(why, until, deadline, last).await
             }

@@ -12,6 +12,7 @@
 //! | the shard's queue is full, or too many bytes of bodies are in progress (`overloaded`) | 429 | host |
 //! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), quarantined (`quarantined`), or the node has no room for an instance (`no-room`) | 503 | host |
 //! | an operator's command cannot be carried out now (`refused`) | 409 | host |
+//! | the shard runs another revision than the call is for (`wrong-revision`) | 409 | host |
 //! | there is no such revision or module (`no-revision`, `no-module`) | 404 | host |
 //! | what is deployed, or lies in the bucket, does not allow it (`rollout-busy`, `rollout-idle`, `rollout-not-held`, `rollout-goes-back`, `unchanged`, `revision-needed`, `no-way-back`, `module-incomplete`, `module-tampered`, `too-many`, `pinned`) | 409 | host |
 //! | a module is empty or too large (`module-size`) | 413 | host |
@@ -66,7 +67,7 @@ pub struct Problem {
     pub shard: Option<u32>,
     /// The newest write that a guest's error can show.
     pub seq: Option<u64>,
-    /// The revision that failed, where one ran.
+    /// The revision that failed, where one ran, or that the shard runs instead of another one.
     pub revision: Option<u64>,
     /// The methods that a route has, with 405.
     pub allow: Option<&'static str>,
@@ -206,7 +207,7 @@ pub fn status_of(error: &CallError) -> StatusCode {
         | CallErrorKind::Unreachable
         | CallErrorKind::Quarantined
         | CallErrorKind::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
-        CallErrorKind::Refused => StatusCode::CONFLICT,
+        CallErrorKind::Refused | CallErrorKind::WrongRevision => StatusCode::CONFLICT,
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         CallErrorKind::Guest => guest_status(&error.code, error.retryable),
@@ -275,6 +276,7 @@ mod tests {
             (K::Quarantined, 503, "host", false),
             (K::NoRoom, 503, "host", true),
             (K::NoQueries, 404, "host", false),
+            (K::WrongRevision, 409, "host", false),
             (K::Timeout, 504, "host", false),
             (K::Unknown, 500, "host", false),
             (K::Trap(TrapKind::Aborted), 500, "trap", false),

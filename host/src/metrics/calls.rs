@@ -70,7 +70,8 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Overloaded
             | CallErrorKind::Quarantined
             | CallErrorKind::NoRoom
-            | CallErrorKind::NoQueries => Self::Refused,
+            | CallErrorKind::NoQueries
+            | CallErrorKind::WrongRevision => Self::Refused,
         }
     }
 }

@@ -280,6 +280,43 @@ async fn a_canary_waits_for_its_operator() {
         .map(|shard| &shard["revision"])
         .collect();
     assert_eq!(runs, [1, 2, 2, 1], "{status}");
+
+    // One call to one canary, and one to what ran before.
+    for (revision, shard) in [("2", 1), ("1", 0)] {
+        let scan: &[&str] = &["query", "scan", "--revision", revision];
+        let nothing = at(&node, scan).await;
+        if revision == "1" {
+            assert_eq!(
+                error(&nothing.with(4).stderr)["shard"],
+                shard,
+                "no such query"
+            );
+            continue;
+        }
+        let reply = nothing.with(0).json();
+        assert_eq!(
+            (&reply["revision"], &reply["shard"]),
+            (&2.into(), &shard.into()),
+            "{reply}"
+        );
+    }
+    let reply = at(&node, &["call", "scan", "--revision", "2"]).await;
+    assert_eq!(reply.with(0).json()["shard"], 1);
+    for (words, says) in [
+        (
+            &["--shard", "0", "--revision", "2"][..],
+            "shard 0 runs revision 1",
+        ),
+        (&["--revision", "3"], "revision 1 on 2, revision 2 on 2"),
+    ] {
+        let mut all = vec!["call", "scan"];
+        all.extend(words);
+        let refused = at(&node, &all).await.with(4);
+        let refused = error(&refused.stderr);
+        assert_eq!(refused["code"], "wrong-revision", "{refused}");
+        let message = refused["message"].as_str().expect("a message");
+        assert!(message.contains(says), "{message}");
+    }
     at(&node, &["rollout", "promote"]).await.with(0);
     for (verb, code, exit) in [
         ("promote", "rollout-idle", 4),
