@@ -11,8 +11,8 @@ mod deploy;
 mod operate;
 
 pub use deploy::{
-    Await, Deploy, Modules, Revision, RevisionVerb, Revisions, RevisionsVerb, Rollback, Rollout,
-    RolloutVerb, Where,
+    Await, Deploy, DeployTarget, Modules, Revision, RevisionVerb, Revisions, RevisionsVerb,
+    Rollback, Rollout, RolloutVerb, Where,
 };
 use deploy::{
     DEPLOY_EXAMPLES, MODULES_EXAMPLES, REVISION_EXAMPLES, REVISIONS_EXAMPLES, ROLLBACK_EXAMPLES,

@@ -10,6 +10,7 @@ use crate::support::process::{
 };
 
 mod bad;
+mod modules;
 
 /// Shards of each cluster here.
 const SHARDS: u32 = 4;
