@@ -158,7 +158,7 @@ pub struct Deploy {
     /// Watch each step for this long before the next
     #[arg(long, value_name = "TIME", help_heading = "Rollout")]
     pub bake: Option<Span>,
-    /// Roll back when a step takes longer [default: 5m]
+    /// Roll back when for so long no further shard comes to run it; a migration may take `limits.migrate_time` besides [default: 5m]
     #[arg(long, value_name = "TIME", help_heading = "Rollout")]
     pub step_timeout: Option<Span>,
     /// Roll back after more traps of the new revision than this
