@@ -236,7 +236,7 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
     let reloaded = dev.reloaded(1).await;
     assert_eq!(
         (&reloaded["module"], &reloaded["revision"]),
-        (&"main".into(), &2.into())
+        (&"counter".into(), &2.into())
     );
     assert!(reloaded["pause_p99_ms"].is_number(), "{reloaded}");
     assert_eq!(dev.increment().await, "count 3");

@@ -7,6 +7,7 @@ use quarry_core::deploy::{MAX_MODULES, is_module_name};
 use serde_json::{Map, Value};
 
 use super::super::args::{Assignment, Deploy, DeployTarget};
+use super::super::way::pairs;
 use super::super::{Error, Output, running, verify};
 use super::oci;
 use crate::config::{Config, FileSource, Flag, Loaded, Origin, Sources};
@@ -75,12 +76,7 @@ async fn one(part: &DeployTarget, terms: Terms, out: Output) -> Result<Source, E
     }
     let loaded = Config::load(&sources)?;
     let mut limits = of_project(&loaded);
-    limits.extend(
-        terms
-            .limits
-            .into_iter()
-            .map(|limit| (limit.name, limit.value)),
-    );
+    limits.extend(pairs(&terms.limits));
     let named = part.name.clone();
     Ok(Source {
         name: named.unwrap_or_else(|| loaded.config.module.name.clone()),
