@@ -742,9 +742,13 @@ fn an_owner_that_is_not_reached_is_waited_for_until_it_surely_lives() {
 async fn a_call_for_one_revision_runs_by_that_one_or_not_at_all() {
     let rig = Rig::start(&["a", "b"], |_| {}).await;
     let shard = 0;
+    let mut keys = (0..100).map(|n| format!("key-{n}"));
+    let of_shard = |key: &String| rig.nodes[0].shard_for(key.as_bytes()) == shard;
+    let key = keys.find(of_shard).expect("a key");
     let added = async || {
-        let reply = call(rig.node("a"), shard, "add").await.expect("a reply");
-        reply.payload
+        let (target, any) = (Target::key(key.clone()), CallOptions::default());
+        let reply = rig.node("a").call(target, "add", Bytes::new(), any).await;
+        reply.expect("a reply").payload
     };
     assert_eq!(added().await, "1");
     for (via, expected) in [("a", "2"), ("b", "3")] {
@@ -754,7 +758,7 @@ async fn a_call_for_one_revision_runs_by_that_one_or_not_at_all() {
             revision: Some(revision),
             ..CallOptions::default()
         };
-        let target = || Target::Shard(shard);
+        let target = || Target::key(key.clone());
         let refused = via.call(target(), "add", Bytes::new(), only(7)).await;
         let of_query = QueryOptions {
             revision: Some(7),
