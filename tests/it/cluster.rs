@@ -12,6 +12,7 @@ mod linear;
 pub mod load;
 mod processes;
 pub mod proxy;
+mod rollouts;
 mod whole;
 
 /// One cluster at a time: leases are short here, and a machine that runs several of them starves a healthy node past its own.

@@ -2,6 +2,7 @@
 
 mod bad;
 mod broken;
+mod components;
 mod forth;
 mod logic;
 mod world;

@@ -21,6 +21,8 @@ const PATIENCE: &str = "90s";
 const LASTING: &str = "15s";
 /// The lease of a node that somebody does.
 const SHORT: &str = "6s";
+/// How often nodes look at each other: by a third of the longer lease, every move would wait for seconds.
+const ROUND: &str = "lease.interval=2s";
 
 /// A node of these tests; each of its own name.
 fn setup(data: &std::path::Path, name: &str, ttl: &str) -> Setup {
@@ -30,6 +32,8 @@ fn setup(data: &std::path::Path, name: &str, ttl: &str) -> Setup {
         "lease",
         "--lease-ttl",
         ttl,
+        "--set",
+        ROUND,
         "--set",
         "call.park=60s",
     ])

@@ -40,11 +40,10 @@ pub struct Report {
     pub swaps: u32,
     /// How long a swap of all shards took: half of them less than this, 99 of 100 less than that, and the longest; in milliseconds.
     pub took_ms: [f64; 3],
-    /// The pauses of shards, of each swap the 50th and the 99th percentile: the median of the former, the median and the largest of the
-    /// latter; in milliseconds.
+    /// The pauses of all shards in all swaps: half of them less than this, 99 of 100 less than that, and the longest; in milliseconds.
     pub pause_ms: [f64; 3],
-    /// The longest pause of all, in milliseconds.
-    pub longest_pause_ms: f64,
+    /// The longest pause of a swap: the median of all swaps, in milliseconds.
+    pub longest_of_a_swap_ms: f64,
     /// Calls that were answered; none failed, or there were no report.
     pub calls: u64,
     /// Their latency: p50 and p99, in milliseconds.
@@ -84,8 +83,8 @@ impl Report {
                 "  all shards swapped in: p50 {p50:.1} ms, p99 {p99:.1} ms, longest {most:.1} ms"
             ),
             format!(
-                "  pause of a shard: p50 {pause:.2} ms; p99 of a swap: {tail:.2} ms in the median, {worst:.2} ms at most; longest {:.2} ms",
-                self.longest_pause_ms
+                "  pause of a shard: p50 {pause:.2} ms, p99 {tail:.2} ms, longest {worst:.2} ms; the longest of a swap is {:.2} ms in the median",
+                self.longest_of_a_swap_ms
             ),
             format!("  latency of calls meanwhile: p50 {call:.2} ms, p99 {slow:.2} ms"),
         ]
@@ -106,10 +105,9 @@ pub async fn measure(
         return Err(Error("there is nothing to swap".into()));
     };
     let cluster = start(config, first.clone()).await?;
-    let load = Load::start(&cluster, options.callers);
+    let mut load = Load::start(&cluster, options.callers);
     let mut took = Sample::new();
-    let mut pauses = [Sample::new(), Sample::new()];
-    let mut longest = Duration::ZERO;
+    let (mut pauses, mut longest) = (Sample::new(), Sample::new());
     for swap in 0..options.swaps {
         if swap % 50 == 0 {
             progress(&format!("swap {swap} of {}", options.swaps));
@@ -120,9 +118,10 @@ pub async fn measure(
         let report = cluster.swap(next.clone()).await;
         let report = report.map_err(|error| Error(format!("swap {swap}: {error}")))?;
         took.record(report.took, true);
-        pauses[0].record(report.pause_p50, true);
-        pauses[1].record(report.pause_p99, true);
-        longest = longest.max(report.longest_pause);
+        longest.record(report.longest_pause(), true);
+        for pause in report.pauses {
+            pauses.record(pause, true);
+        }
     }
     let calls = load.end().await?;
     cluster.stop().await;
@@ -133,12 +132,8 @@ pub async fn measure(
         callers: options.callers,
         swaps: options.swaps,
         took_ms: [0.5, 0.99, 1.0].map(|quantile| at(&took, quantile)),
-        pause_ms: [
-            at(&pauses[0], 0.5),
-            at(&pauses[1], 0.5),
-            at(&pauses[1], 1.0),
-        ],
-        longest_pause_ms: ms(longest),
+        pause_ms: [0.5, 0.99, 1.0].map(|quantile| at(&pauses, quantile)),
+        longest_of_a_swap_ms: at(&longest, 0.5),
         calls: calls.count(),
         call_ms: [at(&calls, 0.5), at(&calls, 0.99)],
     })
@@ -198,10 +193,15 @@ impl Load {
     }
 
     /// Waits until a further call of each caller, about, was answered.
-    async fn goes_on(&self) -> Result<(), Error> {
+    async fn goes_on(&mut self) -> Result<(), Error> {
         let most = self.answered.load(Ordering::Relaxed) + self.callers.len() as u64;
         let end = clock::now() + PATIENCE;
         while self.answered.load(Ordering::Relaxed) < most {
+            // None ends before it is told to.
+            if let Some(ended) = self.callers.try_join_next() {
+                let failed = ended.map_err(|error| Error(error.to_string()))?.err();
+                return Err(Error(failed.unwrap_or_else(|| "a caller ended".into())));
+            }
             if clock::now() > end {
                 return Err(Error(format!("callers had no answers within {PATIENCE:?}")));
             }

@@ -188,8 +188,8 @@ async fn once(
         let took = |time: Duration| time.as_secs_f64() * 1000.0;
         out.event(&json!({
             "event": "reloaded", "module": name, "revision": revision, "shards": report.shards,
-            "build_ms": took(built.took), "compile_ms": took(compiled), "swap_ms": took(report.took), "pause_p50_ms": took(report.pause_p50),
-            "pause_p99_ms": took(report.pause_p99), "longest_pause_ms": took(report.longest_pause),
+            "build_ms": took(built.took), "compile_ms": took(compiled), "swap_ms": took(report.took), "pause_p50_ms": took(report.pause(50)),
+            "pause_p99_ms": took(report.pause(99)), "longest_pause_ms": took(report.longest_pause()),
         }))?;
     } else {
         out.note(&reloaded(name, &report, built.took, compiled));
@@ -223,9 +223,9 @@ fn reloaded(name: &str, report: &SwapReport, built: Duration, compiled: Duration
         revision,
         shards,
         took,
-        pause_p99,
         ..
     } = report;
+    let pause_p99 = report.pause(99);
     format!(
         "reloaded {name}@{revision} on {shards} shards in {took:.1?} (pause p99 {pause_p99:.1?}; built in {built:.1?}, compiled in {compiled:.1?})"
     )
@@ -248,9 +248,7 @@ mod tests {
             revision: 3,
             shards: 16,
             took: Duration::from_micros(41_200),
-            pause_p50: Duration::from_micros(300),
-            pause_p99: Duration::from_micros(600),
-            longest_pause: Duration::from_micros(900),
+            pauses: vec![Duration::from_micros(300), Duration::from_micros(600)],
         };
         let (built, compiled) = (Duration::from_secs(2), Duration::from_millis(350));
         assert_eq!(

@@ -125,7 +125,7 @@ async fn reload(
     let event = match swapped.await {
         Ok(report) => json!({
             "event": "reloaded", "revision": revision, "shards": report.shards,
-            "longest_pause_ms": report.longest_pause.as_secs_f64() * 1000.0,
+            "longest_pause_ms": report.longest_pause().as_secs_f64() * 1000.0,
         }),
         Err(error) => json!({"event": "kept", "error": error.to_string()}),
     };

@@ -516,6 +516,7 @@ fn open_shards(node: &Arc<Node>, waiting: Waiting) -> Option<watch::Receiver<Pro
 
 /// Opens shards once this node has guests for them.
 async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
+    node.leases.set_outside(true);
     let mut why = Err(why);
     while let Err(reason) = why {
         tracing::error!(
@@ -539,6 +540,7 @@ async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
             ready = deployed::ready(&node) => ready,
         };
     }
+    node.leases.set_outside(false);
     _ = open_shards(&node, waiting);
 }
 

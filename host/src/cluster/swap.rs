@@ -42,12 +42,23 @@ pub struct SwapReport {
     pub shards: usize,
     /// How long it took in all.
     pub took: Duration,
-    /// For how long shards began no call: half of them for less than this,
-    pub pause_p50: Duration,
-    /// 99 of 100 for less than this,
-    pub pause_p99: Duration,
-    /// and none for longer.
-    pub longest_pause: Duration,
+    /// For how long each of them began no call, the shortest first.
+    pub pauses: Vec<Duration>,
+}
+
+impl SwapReport {
+    /// The pause that `percent` of 100 shards did not exceed; zero where no shard was open.
+    #[must_use]
+    pub fn pause(&self, percent: usize) -> Duration {
+        let at = (self.pauses.len() * percent.min(100)).div_ceil(100).max(1) - 1;
+        self.pauses.get(at).copied().unwrap_or_default()
+    }
+
+    /// The longest pause.
+    #[must_use]
+    pub fn longest_pause(&self) -> Duration {
+        self.pause(100)
+    }
 }
 
 /// A swap that was not made: every shard runs what it ran.
@@ -166,18 +177,12 @@ async fn swap_all(
     }
     let mut pauses: Vec<Duration> = swapped.iter().map(|(_, done)| done.pause).collect();
     pauses.sort_unstable();
-    let pause = |percent: usize| {
-        let at = (pauses.len() * percent).div_ceil(100).max(1) - 1;
-        pauses.get(at).copied().unwrap_or_default()
-    };
     let took = clock::now().saturating_duration_since(begun);
     Ok(SwapReport {
         revision,
         shards: swapped.len(),
         took,
-        pause_p50: pause(50),
-        pause_p99: pause(99),
-        longest_pause: pause(100),
+        pauses,
     })
 }
 

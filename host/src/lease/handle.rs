@@ -4,7 +4,7 @@
 //! at all: no caller waits for the store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -53,6 +53,11 @@ pub enum AskError {
     /// The command makes no sense now.
     #[error(transparent)]
     Refused(#[from] CommandError),
+    /// The loop has not begun: the node cannot run what is deployed.
+    #[error(
+        "this node has not joined its cluster: it cannot run what is deployed there, as its `quarry rollout status` says"
+    )]
+    Outside,
     /// The loop has too much to do.
     #[error("{QUEUE} commands wait for this node already; try again later")]
     Busy,
@@ -83,6 +88,8 @@ pub struct Leases {
     notifier: ArcSwapOption<Arc<dyn Notifier>>,
     /// How many shards are to be this node's by the last plan.
     share: AtomicU32,
+    /// Whether the loop waits for guests before it begins.
+    outside: AtomicBool,
     wants: Option<mpsc::Sender<Want>>,
 }
 
@@ -109,6 +116,7 @@ impl Leases {
             routes: watch::Sender::new(routes),
             notifier: ArcSwapOption::empty(),
             share: AtomicU32::new(0),
+            outside: AtomicBool::new(false),
             wants,
         }
     }
@@ -196,6 +204,10 @@ impl Leases {
                 strategy: self.strategy.clone(),
             });
         };
+        // Nobody would answer, and who asks for a status is not to wait for that.
+        if self.outside.load(Ordering::Acquire) {
+            return Err(AskError::Outside);
+        }
         let (answer, answered) = oneshot::channel();
         wants.try_send(want(answer)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => AskError::Busy,
@@ -230,6 +242,11 @@ impl Leases {
 
     pub(crate) fn set_share(&self, share: u32) {
         self.share.store(share, Ordering::Release);
+    }
+
+    /// Says whether the loop waits for guests before it begins.
+    pub(crate) fn set_outside(&self, outside: bool) {
+        self.outside.store(outside, Ordering::Release);
     }
 
     pub(crate) fn set_secret(&self, secret: Option<Secret>) {

@@ -1,11 +1,12 @@
 //! Three processes of one cluster under load, and what must hold whatever is done to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quarry::client::Client;
+use quarry_core::hash::shard_for;
 use serde_json::Value;
 
 use super::load::{Load, Work};
@@ -37,8 +38,16 @@ struct Inner {
     open: Mutex<Vec<Option<Client>>>,
     /// Calls through each that are in progress.
     in_use: Vec<AtomicUsize>,
-    /// Whether a call may fail now.
+    /// Whether any call may fail now.
     lenient: AtomicBool,
+    /// Whose calls may fail now.
+    excused: Mutex<Option<Excused>>,
+}
+
+/// A node that is being killed or stopped, and the shards that it has.
+struct Excused {
+    node: usize,
+    shards: BTreeSet<u32>,
 }
 
 /// A node that a client is using.
@@ -54,12 +63,25 @@ impl Drop for Door {
     }
 }
 
+impl Door {
+    /// Whether a call through it with this key may fail now.
+    pub fn may_fail(&self, key: &str) -> bool {
+        let inner = &self.doors.0;
+        let excused = inner.excused.lock().unwrap_or_else(PoisonError::into_inner);
+        let excuses = |excused: &Excused| {
+            excused.node == self.node || excused.shards.contains(&shard_for(key.as_bytes(), SHARDS))
+        };
+        inner.lenient.load(Ordering::SeqCst) || excused.as_ref().is_some_and(excuses)
+    }
+}
+
 impl Doors {
     fn new(nodes: usize) -> Self {
         Self(Arc::new(Inner {
             open: Mutex::new(vec![None; nodes]),
             in_use: (0..nodes).map(|_| AtomicUsize::new(0)).collect(),
             lenient: AtomicBool::new(false),
+            excused: Mutex::new(None),
         }))
     }
 
@@ -84,8 +106,12 @@ impl Doors {
         }
     }
 
-    pub fn lenient(&self) -> bool {
-        self.0.lenient.load(Ordering::SeqCst)
+    fn set_excused(&self, excused: Option<Excused>) {
+        *self
+            .0
+            .excused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = excused;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Option<Client>>> {
@@ -95,11 +121,16 @@ impl Doors {
 
 /// The arguments of a node of a cluster with short leases.
 pub fn configured(setup: Setup, name: &str) -> Setup {
+    leased(setup, name, "3s")
+}
+
+/// The arguments of a node with leases of this length.
+pub fn leased(setup: Setup, name: &str, ttl: &str) -> Setup {
     setup.named(name).with(&[
         "--strategy",
         "lease",
         "--lease-ttl",
-        "3s",
+        ttl,
         "--set",
         "call.timeout=20s",
         "--set",
@@ -110,16 +141,28 @@ pub fn configured(setup: Setup, name: &str) -> Setup {
 impl Fleet {
     /// Starts a node of each setup, and waits until they share the shards.
     pub async fn start(setups: Vec<Setup>) -> Self {
+        let all = setups.len();
+        Self::start_some(setups, all).await
+    }
+
+    /// The same of the first few; the others may rise later.
+    pub async fn start_some(setups: Vec<Setup>, first: usize) -> Self {
         let mut fleet = Self {
             nodes: setups.iter().map(|_| None).collect(),
             doors: Doors::new(setups.len()),
             setups,
         };
-        for node in 0..fleet.setups.len() {
+        for node in 0..first {
             fleet.rise(node).await;
         }
         fleet.settled().await;
         fleet
+    }
+
+    /// The nodes that are up.
+    pub fn up(&self) -> Vec<usize> {
+        let up = |node: &usize| self.nodes[*node].is_some();
+        (0..self.nodes.len()).filter(up).collect()
     }
 
     pub async fn rise(&mut self, node: usize) {
@@ -159,6 +202,17 @@ impl Fleet {
         self.doors.0.lenient.store(lenient, Ordering::SeqCst);
     }
 
+    /// From now on, the calls of a node may fail: those through it, and those to the shards that it has.
+    pub fn excuse(&self, node: usize, shards: &[u32]) {
+        let shards = shards.iter().copied().collect();
+        self.doors.set_excused(Some(Excused { node, shards }));
+    }
+
+    /// From now on, no call may fail.
+    pub fn excuse_nobody(&self) {
+        self.doors.set_excused(None);
+    }
+
     /// Waits until these nodes have all shards, says how long that took, and who has them.
     pub async fn owned_by(&self, nodes: &[usize], within: Duration) -> Owners {
         let began = Instant::now();
@@ -187,9 +241,7 @@ impl Fleet {
 
     /// Waits until all nodes have all shards in fair shares.
     pub async fn settled(&self) -> Owners {
-        let all: Vec<_> = (0..self.nodes.len())
-            .filter(|node| self.nodes[*node].is_some())
-            .collect();
+        let all = self.up();
         let began = Instant::now();
         loop {
             let owners = self.owned_by(&all, DEADLINE).await;

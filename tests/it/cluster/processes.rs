@@ -24,10 +24,11 @@ async fn started(module: &str, data: &Path) -> Fleet {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_outlive_kills_pauses_vandals_and_a_rolling_restart() {
+    // Removed last, once another cluster may run.
+    let folder = folder();
     let _alone = alone().await;
     let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
-    let folder = folder();
     let data = folder.path().join("data");
     let mut fleet = started("kv", &data).await;
     let load = Load::<Writer>::start(CLIENTS, &fleet.doors, seed).await;
@@ -43,10 +44,11 @@ async fn values_outlive_kills_pauses_vandals_and_a_rolling_restart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn money_outlives_kills_pauses_and_a_rolling_restart() {
+    // Removed last, once another cluster may run.
+    let folder = folder();
     let _alone = alone().await;
     let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
-    let folder = folder();
     let mut fleet = started("bank", &folder.path().join("data")).await;
     let load = Load::<Teller>::start(CLIENTS, &fleet.doors, seed).await;
     fleet.lenient(true);

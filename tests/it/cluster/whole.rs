@@ -1,7 +1,7 @@
 //! Whole nodes in this process over one store in memory: they are broken in every way in turn, in a seeded order, while clients use
 //! registers and banks through all of them. What was acknowledged must be linearizable.
 //!
-//! On driven time they have leases as long as in a deployment, and clocks that jump and threads that stop, and live for hours. On the
+//! On driven time they have leases as long as in a deployment, and clocks that jump and threads that stop, and live for half an hour or more, twice. On the
 //! machine's time they race: clients do not pause, and nothing waits for anything to come to rest.
 
 mod world;
@@ -107,7 +107,7 @@ async fn what_was_acknowledged_is_linearizable_whatever_breaks() {
 }
 
 #[test]
-fn hours_of_everything_that_breaks_leave_what_was_acknowledged_linearizable() {
+fn an_hour_of_everything_that_breaks_leaves_what_was_acknowledged_linearizable() {
     let _alone = futures::executor::block_on(alone());
     let first = seed();
     for seed in first..first.saturating_add(LIVES) {
@@ -119,7 +119,7 @@ fn hours_of_everything_that_breaks_leave_what_was_acknowledged_linearizable() {
         let life = life(time.clone(), homes, seed);
         time.run(&here, life);
         eprintln!("{:?} in {:.1?}", time.elapsed(), machine.elapsed());
-        assert!(time.elapsed() > MINUTE * 45, "a short life");
+        assert!(time.elapsed() > MINUTE * 25, "a short life");
     }
 }
 
@@ -168,7 +168,7 @@ impl World {
         self.think(MINUTE);
         clock::sleep(self.pace.ttl * 3).await;
         let before = self.generations().await;
-        let time = MINUTE * self.random.random_range(2..6);
+        let time = MINUTE * self.random.random_range(1..3);
         clock::sleep(time).await;
         assert_eq!(self.generations().await, before, "leases changed in calm");
         self.think(self.pace.think);

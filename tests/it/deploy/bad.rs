@@ -1,18 +1,14 @@
-//! Revisions that are no good: each is refused or rolled back, and no call fails by the one that serves.
+//! Revisions in Rust that are no good: each is refused or rolled back, and no call fails by the one that serves.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use quarry::call::{CallErrorKind, Target};
-use quarry::deploy::operate::{Ordered, RolloutOptions};
-use quarry::deploy::{Draft, Library};
-use quarry_core::deploy::{Command, Gates, Plan, Selection};
+use quarry::deploy::Library;
+use quarry::deploy::operate::RolloutOptions;
+use quarry_core::deploy::{Command, Gates, Plan};
 
 use super::logic;
-use super::world::{Load, World, all, call, plan};
-use crate::support::guests;
+use super::world::{World, all, call, plan};
 use crate::support::store::within;
 
 /// A canary of a quarter of the shards, stopped by these gates alone.
@@ -23,7 +19,7 @@ fn canary(gates: Gates) -> RolloutOptions {
     }
 }
 
-fn lenient() -> Gates {
+pub fn lenient() -> Gates {
     Gates {
         traps: 1_000_000,
         errors_percent: 100,
@@ -35,7 +31,6 @@ fn lenient() -> Gates {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_fails_in_a_swap_or_at_work_goes_back_by_itself() {
     let world = World::with(8, &["a"], logic::loader(), |config| {
-        config.limits.start_time = Duration::from_millis(100);
         config.limits.handoff_time = Duration::from_millis(100);
     })
     .await;
@@ -67,7 +62,6 @@ async fn what_fails_in_a_swap_or_at_work_goes_back_by_itself() {
             plan(Plan::Waves(50)),
             "start failed on purpose",
         ),
-        ("start-hangs", all(), "limits.start_time"),
         ("resume-fails", all(), "resume failed on purpose"),
         ("resume-traps", all(), "handoff.resume"),
         ("migrate-fails", all(), "migrate failed on purpose"),
@@ -244,140 +238,5 @@ async fn a_swap_heals_what_is_quarantined() {
         .await
         .expect("healed");
     assert_eq!(reply.payload, "10");
-    world.stop().await;
-}
-
-/// A world of components in which `counter` serves.
-async fn of_components() -> World {
-    let world = World::with(4, &["a"], Arc::new(guests::runtime()), |config| {
-        config.limits.cpu_time = Duration::from_millis(300);
-    })
-    .await;
-    let ended = world.deploy(guests::component("counter"), &all()).await;
-    assert_eq!((ended.outcome, &*ended.why), ("adopted", ""));
-    world
-}
-
-async fn ordered(world: &World, draft: Draft, options: &RolloutOptions) -> u64 {
-    match world.door().deploy(draft, options).await.expect("an order") {
-        Ordered::Begun { rollout, .. } => rollout,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn components_that_cannot_run_anywhere_touch_no_shard() {
-    let world = of_components().await;
-    let load = Load::start(vec![world.door().clone()], 4, "increment");
-    let lifecycle = || guests::component("lifecycle");
-    let mut truncated = guests::component("counter");
-    truncated.truncate(truncated.len() / 2);
-    for (bytes, options, says) in [
-        (
-            Bytes::from_static(b"nonsense"),
-            "{}",
-            "this is not WebAssembly",
-        ),
-        (truncated, "{}", "not a valid component"),
-        (guests::text("core-module.wat"), "{}", "a core module"),
-        (
-            guests::text("foreign-world.wat"),
-            "{}",
-            "not a Quarry guest",
-        ),
-        (
-            guests::text("unknown-import.wat"),
-            "{}",
-            "which is not offered",
-        ),
-        (guests::text("wasi-http.wat"), "{}", "not granted"),
-        (guests::text("newer-function.wat"), "{}", "flush-everything"),
-        (
-            lifecycle(),
-            r#"{"validate":"refuse"}"#,
-            "it refuses its options",
-        ),
-        (
-            lifecycle(),
-            r#"{"validate":"panic"}"#,
-            "it failed to check its options",
-        ),
-        (lifecycle(), r#"{"validate":"spin"}"#, "limits.cpu_time"),
-        (lifecycle(), r#"{"mine":1}"#, "it refuses its options"),
-    ] {
-        let draft = world.draft(bytes, options).await;
-        let number = ordered(&world, draft, &all()).await;
-        let ended = world.ended(number).await;
-        assert_eq!(ended.outcome, "refused", "{says}: {}", ended.why);
-        assert!(
-            ended.why.contains("node a cannot run it: "),
-            "{}",
-            ended.why
-        );
-        assert!(ended.why.contains(says), "{says}: {}", ended.why);
-        let status = world.door().rollout().await.expect("a status");
-        assert_eq!((status.adopted, status.swaps.made), (4, 0), "{says}");
-    }
-    load.stop().await.assert_fine_but(&[]);
-    world.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn components_that_fail_go_back_by_themselves() {
-    let world = of_components().await;
-    let load = Load::start(vec![world.door().clone()], 4, "increment");
-    for (start, says) in [
-        ("panic", "start panicked on purpose"),
-        ("error", "start failed on purpose"),
-        ("spin", "limits.cpu_time"),
-    ] {
-        let options = format!(r#"{{"start":"{start}"}}"#);
-        let draft = world.draft(guests::component("lifecycle"), &options).await;
-        let number = ordered(&world, draft, &all()).await;
-        let ended = world.ended(number).await;
-        assert_eq!(ended.outcome, "rolled-back", "{start}: {}", ended.why);
-        assert!(ended.why.contains(says), "{start}: {}", ended.why);
-    }
-    // Those that serve for a while, on one shard, with less memory than others.
-    let mut bad = Vec::new();
-    for (method, kind) in [
-        (
-            "spin",
-            CallErrorKind::Trap(quarry::guest::TrapKind::CpuTime),
-        ),
-        (
-            "allocate",
-            CallErrorKind::Trap(quarry::guest::TrapKind::Memory),
-        ),
-        (
-            "trap",
-            CallErrorKind::Trap(quarry::guest::TrapKind::Aborted),
-        ),
-    ] {
-        let mut draft = world.draft(guests::component("misbehave"), "{}").await;
-        draft.modules[0].limits = BTreeMap::from([("memory".into(), "16MiB".into())]);
-        let options = RolloutOptions {
-            first: Selection::parse("2", 4).expect("a shard"),
-            gates: Gates {
-                traps: 0,
-                ..lenient()
-            },
-            ..plan(Plan::Chosen)
-        };
-        let number = ordered(&world, draft, &options).await;
-        let held = world.phase("held").await;
-        bad.push(held.active.expect("active").target);
-        let error = call(world.door(), Target::Shard(2), method).await;
-        let error = error.expect_err(method);
-        assert_eq!(error.kind, kind, "{error}");
-        if method == "allocate" {
-            assert!(error.message.contains("16777216 bytes"), "{error}");
-        }
-        let ended = world.ended(number).await;
-        assert_eq!(ended.outcome, "rolled-back");
-        assert!(ended.why.contains("it trapped 1 times"), "{}", ended.why);
-    }
-    world.all_run(1).await;
-    load.stop().await.assert_fine_but(&bad);
     world.stop().await;
 }

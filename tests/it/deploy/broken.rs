@@ -7,6 +7,7 @@ use quarry::Cluster;
 use quarry::call::Target;
 use quarry::deploy::Library;
 use quarry::deploy::operate::{DeployError, Ordered, RolloutOptions};
+use quarry::lease::handle::AskError;
 use quarry_core::deploy::{Plan, Refused};
 
 use super::logic;
@@ -61,6 +62,7 @@ async fn a_node_that_cannot_load_what_is_deployed_takes_no_shards() {
         "{trouble}"
     );
     assert!(!joined.ready());
+    assert_eq!(joined.leases().nodes().await, Err(AskError::Outside));
     let error = call(joined, Target::Shard(0), "add").await;
     assert!(
         error.is_err_and(|error| error.never_ran()),
@@ -207,6 +209,38 @@ async fn a_record_that_is_broken_or_gone_leaves_shards_as_they_are() {
     world.all_run(revision).await;
     let status = world.door().rollout().await.expect("a status");
     assert_eq!((status.stable, status.previous), (revision, 1));
+    load.stop().await.assert_fine_but(&[]);
+    world.stop().await;
+}
+
+/// Those that run go on with what they know; one that starts knows nothing, and would serve nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_starts_over_a_record_of_another_version_takes_no_shards() {
+    let _alone = alone().await;
+    let mut world = World::start(6, &["a", "b"]).await;
+    world.adopt("plain-1").await;
+    let mut load = world.load(4);
+    let right = world.ring.get("rollout.json").await;
+    world
+        .ring
+        .put("rollout.json", Some(r#"{"version":9}"#))
+        .await;
+    world.join("c").await;
+    let joined = &world.nodes["c"].cluster;
+    let trouble = joined.rollout().await.expect("it follows").trouble;
+    let trouble = trouble.expect("it cannot read it");
+    assert!(
+        trouble.contains("has version 9; this build reads version 1"),
+        "{trouble}"
+    );
+    assert!(!joined.ready());
+    assert_eq!(joined.leases().nodes().await, Err(AskError::Outside));
+    load.progress(50).await;
+    assert_eq!(world.nodes["c"].serves(), [0_u32; 0]);
+    let right = right.to_string();
+    world.ring.put("rollout.json", Some(&right)).await;
+    world.spread().await;
+    world.all_run(1).await;
     load.stop().await.assert_fine_but(&[]);
     world.stop().await;
 }

@@ -22,8 +22,9 @@ async fn another_guest_takes_over_the_data() {
     let kv = guests::module(&config, "kv", 2).await;
     let report = within(cluster.swap(kv)).await.expect("swap");
     assert_eq!((report.revision, report.shards), (2, 2));
-    assert!(report.longest_pause <= report.took);
-    assert!(report.pause_p50 <= report.pause_p99 && report.pause_p99 <= report.longest_pause);
+    assert!(report.longest_pause() <= report.took);
+    assert!(report.pause(50) <= report.pause(99) && report.pause(99) <= report.longest_pause());
+    assert_eq!(report.pauses.len(), report.shards);
     assert_eq!(
         refused(&cluster, "a", "increment", "").await.code,
         "unknown-method"

@@ -2,10 +2,11 @@
 //!
 //! | option | values |
 //! |---|---|
-//! | `revision` | the revision that fails, a number |
+//! | `revision` | the revision that fails, a number; any where it is not set |
 //! | `shard` | the shard on which it fails; on all where it is not set |
 //! | `step` | `start`, `suspend`, `resume` |
-//! | `how` | `error`, `panic`, `spin`, `hang`; `large`, `huge` (hands 64 KiB, 2 MiB over); `wait` (until the key `go` is there); `notify` (asks for tag 77, then waits so) |
+//! | `how` | `error`, `panic`, `spin`, `hang`; `large`, `huge` (hands 64 KiB, 2 MiB over); `wait` (until the key `go` is there); `notify` (asks for tag 77, then waits so); `hold` (see `key`) |
+//! | `key` | with `hold`: where it is not there yet, writes `held` to it, and waits until it has another value |
 //!
 //! | method | what it does |
 //! |---|---|
@@ -134,7 +135,10 @@ fn fail(step: &str) -> Result<usize> {
     let elsewhere = options["shard"]
         .as_u64()
         .is_some_and(|shard| shard != u64::from(context::shard()));
-    if options["step"] != step || options["revision"] != context::revision() || elsewhere {
+    let another = options["revision"]
+        .as_u64()
+        .is_some_and(|revision| revision != context::revision());
+    if options["step"] != step || another || elsewhere {
         return Ok(0);
     }
     match options["how"].as_str().unwrap_or_default() {
@@ -149,6 +153,7 @@ fn fail(step: &str) -> Result<usize> {
             wait()
         }
         "wait" => wait(),
+        "hold" => hold(options["key"].as_str().unwrap_or("hold")),
         other => Err(Error::new("option", format!("there is no way `{other}`"))),
     }
 }
@@ -157,6 +162,18 @@ fn fail(step: &str) -> Result<usize> {
 fn wait() -> Result<usize> {
     while db::get::<Vec<u8>>("go")?.is_none() {
         sleep(Duration::from_millis(1));
+    }
+    Ok(0)
+}
+
+/// Where the data has the key already, somebody was held here before, and whoever comes later goes on.
+fn hold(key: &str) -> Result<usize> {
+    if db::get::<Vec<u8>>(key)?.is_some() {
+        return Ok(0);
+    }
+    db::put(key, "held")?;
+    while db::get::<Vec<u8>>(key)?.as_deref() == Some(b"held") {
+        sleep(Duration::from_millis(5));
     }
     Ok(0)
 }

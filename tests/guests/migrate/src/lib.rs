@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `revision` | the revision that fails, a number; any of the later ones where it is not set |
 //! | `shard` | the shard on which it fails; on all where it is not set |
-//! | `step` | the step of an instance at which it fails, from 1, once it wrote |
+//! | `step` | the step of an instance at which it fails, from 1, once it wrote; `last`: the one with nothing left to write |
 //! | `how` | `error`, `panic`, `spin`, `hang`; `wait` (says false, without end, until the key `go` is there) |
 //!
 //! | method | what it does |
@@ -32,6 +32,8 @@ const ROWS: &str = "row/";
 const NEW: u64 = 2;
 /// Counters that a step rewrites.
 const ROWS_OF_A_STEP: usize = 10;
+/// The step with nothing left to write, whichever it is.
+const LAST: usize = usize::MAX;
 
 #[derive(Default)]
 struct Migrate {
@@ -101,6 +103,7 @@ impl Guest for Migrate {
             batch.put(key, new.text());
         }
         if batch.is_empty() && !must_wait()? {
+            fail(LAST)?;
             let counts = rows.into_iter().map(|(key, row)| (key, row.count));
             self.cache = counts.collect();
             return Ok(true);
@@ -170,9 +173,13 @@ fn way() -> Result<(String, usize)> {
     if elsewhere || another {
         return Ok((String::new(), 0));
     }
-    let step = options["step"].as_u64().unwrap_or(0);
+    let step = match options["step"].as_u64() {
+        Some(step) => usize::try_from(step).unwrap_or(LAST),
+        None if options["step"] == "last" => LAST,
+        None => 0,
+    };
     let how = options["how"].as_str().unwrap_or_default();
-    Ok((how.to_owned(), usize::try_from(step).unwrap_or(usize::MAX)))
+    Ok((how.to_owned(), step))
 }
 
 fn must_wait() -> Result<bool> {

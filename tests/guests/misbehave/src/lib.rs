@@ -6,7 +6,7 @@
 //! | `get`, `put`, `delete`, `batch`, `txn-conflict`, `versioned`, `ttl`, `merge`, `snapshot`, `empty-key`, ... | [`database`] |
 //! | `leak-cursors`, `leak-transactions`, `too-many-cursors`, `use-closed-transaction`, `use-leaked`, ... | [`resources`] |
 //! | `context`, `deadline`, `header`, `clock`, `random`, `sleep`, `durable-seq`, `key` | [`surroundings`] |
-//! | `notify`, `tags`, `memory-count` | here |
+//! | `notify`, `tags`, `memory-count`, `leak-memory` | here |
 //!
 //! Every method is also a query. A method that writes then fails with `read-only`, which is what the tests want to see.
 
@@ -28,6 +28,8 @@ struct Misbehave {
     tags: Vec<u64>,
     /// What `leak-cursors` and the like did not give back.
     leaked: RefCell<resources::Leaked>,
+    /// What `leak-memory` keeps, a mebibyte a call.
+    kept: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Guest for Misbehave {
@@ -42,6 +44,11 @@ impl Guest for Misbehave {
             "memory-count" => {
                 self.count.set(self.count.get() + 1);
                 Ok(Reply::text(self.count.get()))
+            }
+            "leak-memory" => {
+                let mut kept = self.kept.borrow_mut();
+                kept.push(vec![1; 1 << 20]);
+                Ok(Reply::text(kept.len()))
             }
             _ => hostile::run(&call)
                 .or_else(|| database::run(&call))

@@ -42,7 +42,7 @@ async fn memory_goes_back_and_forth_under_load() {
     for swaps in 1..=SWAPS {
         let report = swap(&cluster, &config, 1 + swaps % 2).await.expect("swap");
         assert_eq!(report.shards, 2);
-        pauses.push(report.longest_pause);
+        pauses.push(report.longest_pause());
         for key in ["counter-0", "counter-1"] {
             ask(&cluster, key, "memory", "").await;
         }
