@@ -93,7 +93,7 @@ fn changes(runs: &Value, to_be: &[Value]) -> Vec<Value> {
         changes.push(json!({"module": name, "what": "digest", "from": digest, "to": null}));
     }
     let (before, after): (Vec<Value>, Vec<Value>) = (
-        now.iter().map(|old| name(old)).collect(),
+        now.iter().map(name).collect(),
         to_be.iter().map(|new| name(&new)).collect(),
     );
     let both = |names: &[Value], others: &[Value]| -> Vec<Value> {
