@@ -21,8 +21,8 @@ use crate::lease::handle::{AskError, Notifier};
 use crate::metrics::PeerMetrics;
 use crate::transport::server::{BindError, Listener};
 use crate::transport::{
-    Answer, Ask, Command, Destination, Forward, How, Http2, Identity, Limits, NotOwner, Secret,
-    Service, Told, Transport, memory,
+    Answer, Ask, Command, Destination, Forward, Http2, Identity, Limits, NotOwner, Secret, Service,
+    Told, Transport, memory,
 };
 
 /// How long requests of peers that are in progress may take when the node has stopped.
