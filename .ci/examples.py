@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tries the examples as their READMEs tell a newcomer to: .ci/examples.py QUARRY [EXAMPLE...]
 
-First the unit tests of each, in its own language. Then the `console` blocks of its README, in order, from the root of the checkout: a line behind `$ ` is
-run, and has to print what stands below it, where `...` is anything. `quarry dev` runs until the next one. A command with `# once` behind it installs tools,
+The `console` blocks of each README, in order, from the root of the checkout: a line behind `$ ` is run, and has to print what stands below it, where `...` is
+anything. `quarry dev` runs until the next one. A command with `# once` behind it installs tools,
 and has been run.
 """
 
@@ -21,14 +21,6 @@ USUAL = ["ledger", "jobs", "presence", "ratelimit", "views"]
 LISTEN = os.environ.get("EXAMPLES_LISTEN", "127.0.0.1:7070")
 UP_SECONDS = 600  # it builds the guest first
 COMMAND_SECONDS = 120
-
-#: What an example is tested with, by a file that it has.
-UNIT_TESTS = {
-    "package.json": ["npm", "test", "--silent"],
-    "app/__init__.py": [sys.executable, "-m", "unittest", "--quiet"],
-    "go.mod": ["go", "test", "./..."],
-    "test/run": ["test/run"],
-}
 
 
 class Server:
@@ -93,15 +85,6 @@ def fits(wanted, seen):
     return re.fullmatch(pattern, seen.strip("\n"))
 
 
-def unit_tests(example, folder, env):
-    for file, command in UNIT_TESTS.items():
-        if os.path.exists(os.path.join(folder, file)):
-            print(f"examples: {example}: {' '.join(command)}", flush=True)
-            ran = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            if ran.returncode != 0:
-                fail(f"the tests of {example} failed", ran.stdout[-8000:])
-
-
 def readme(example, folder, env):
     with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
         told = list(commands(file.read()))
@@ -151,7 +134,6 @@ def main():
         count = 0
         for example in sys.argv[2:] or USUAL:
             folder = os.path.join(ROOT, "examples", example)
-            unit_tests(example, folder, env)
             count += readme(example, folder, env)
     print(f"examples: {count} commands did what they say")
 

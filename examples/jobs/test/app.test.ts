@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { db } from 'quarry-guest';
+import { db, timers } from 'quarry-guest';
 import { Host, type OtherCall, type Settings } from 'quarry-guest/testing';
 
 import jobs from '../src/app.js';
@@ -47,6 +47,7 @@ test('runs a job later, or not at all', () => {
   host.advance(4_999);
   assert.equal(sent(host), '0');
   assert.equal(host.call('cancel', { key: 'mail', json: { id: 'never' } }).json().state, 'cancelled');
+  assert.equal(host.run(() => timers.due('mail/never')), undefined);
   host.advance(1);
   assert.equal(sent(host), '1');
   assert.equal(status(host, 'never').state, 'cancelled');
@@ -54,6 +55,8 @@ test('runs a job later, or not at all', () => {
     assert.throws(() => host.call('cancel', { key: 'mail', json: { id } }), { code: 'not-waiting' });
     assert.throws(() => host.call('retry', { key: 'mail', json: { id } }), { code: 'not-dead' });
   }
+  host.advance(60_000);
+  assert.throws(() => status(host, 'never'), { code: 'unknown-job' });
 });
 
 test('tries again with growing pauses, and gives up', () => {

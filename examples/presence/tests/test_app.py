@@ -4,7 +4,7 @@ import unittest
 from typing import Any, Optional
 
 from app import Presence
-from quarry_guest import QuarryError, context
+from quarry_guest import QuarryError, context, timers
 from quarry_guest.testing import Host, OtherCall
 
 OPTIONS = {"expire_ms": 1_000}
@@ -63,6 +63,9 @@ class PresenceTest(unittest.TestCase):
         self.assertEqual(world.where("bob"), ROOM)
         self.assertEqual(world.enter("bob", OTHER), {"bob": ""})
         self.assertEqual((world.who(ROOM), world.who(OTHER), world.where("bob")), ({"ann": ""}, {"bob": ""}, OTHER))
+        # No timer of a member that left goes on.
+        self.assertIsNone(world.rooms.run(lambda: timers.due_ms(f"{ROOM}/bob")))
+        self.assertIsNotNone(world.rooms.run(lambda: timers.due_ms(f"{OTHER}/bob")))
         for _ in range(2):
             world.users.call("leave", key="bob")
             self.assertEqual((world.who(OTHER), world.where("bob")), ({}, None))

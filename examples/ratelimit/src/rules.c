@@ -78,7 +78,8 @@ quarry_bytes rules_find(quarry_bytes options, quarry_bytes key, bucket_rule *rul
   size_t best = 0;
   *found = false;
   if (!take(&in, '{')) return QUARRY_BYTES("options are a JSON object");
-  if (take(&in, '}')) return QUARRY_BYTES("there is no rule: give one for all keys, such as \"*\" = \"10/1s\"");
+  // Without options, there is a rule all the same.
+  if (take(&in, '}')) return rules_find(QUARRY_BYTES("{\"*\":\"10/1s\"}"), key, rule, found);
   do {
     quarry_bytes pattern, text;
     bucket_rule read;

@@ -1,4 +1,4 @@
-// The rules of a deployment, from its options: `{"*":"10/1s","free:*":"3/1m"}`.
+// The rules of a deployment, from its options: `{"*":"10/1s","free:*":"3/1m"}`. `{}` is `{"*":"10/1s"}`.
 #ifndef RULES_H
 #define RULES_H
 

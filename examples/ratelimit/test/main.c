@@ -72,13 +72,16 @@ static void the_best_pattern_counts(void) {
       failures++;
     }
   }
+  host_begin("{}");
+  EXPECT(host_call("take", "ann", "10"), "{\"allowed\":true,\"remaining\":0,\"retry_after_ms\":0}");
+  EXPECT(host_query("peek", "ann", ""), "{\"allowed\":false,\"remaining\":0,\"retry_after_ms\":100}");
   host_begin("{\"pro:*\":\"1/1s\"}");
   EXPECT(host_call("take", "ann", ""), "! no-rule");
 }
 
 static void options_are_checked(void) {
   static const char *const wrong[] = {
-      "{}", "[]", "", "{\"*\":10}", "{\"*\":\"\"}", "{\"*\":\"10\"}", "{\"*\":\"0/1s\"}", "{\"*\":\"1000001/1s\"}", "{\"*\":\"10/s\"}", "{\"*\":\"10/0s\"}",
+      "[]", "", "{\"*\":10}", "{\"*\":\"\"}", "{\"*\":\"10\"}", "{\"*\":\"0/1s\"}", "{\"*\":\"1000001/1s\"}", "{\"*\":\"10/s\"}", "{\"*\":\"10/0s\"}",
       "{\"*\":\"10/25h\"}", "{\"*\":\"10/1d\"}", "{\"*\":\"10/1s \"}", "{\"*\":\"-1/1s\"}", "{\"*\":\"99999999999999999999/1s\"}", "{\"a\\u002a\":\"10/1s\"}",
       "{\"*\":\"10/1s\"", "{\"*\":\"10/1s\",}", "{\"*\":\"10/1s\",\"a\":{}}", "{\"*\":\"10/1s"};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
