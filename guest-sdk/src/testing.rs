@@ -426,7 +426,8 @@ impl Host {
                 due.name()
             );
             let timer = due.timer();
-            let (outcome, _) = World::enter(&self.world, Scope::lifecycle(), || guest.fire(timer));
+            let scope = Scope::timer(self.world.borrow().now_ms);
+            let (outcome, _) = World::enter(&self.world, scope, || guest.fire(timer));
             self.world.borrow_mut().fired(due, outcome.map_err(bounded));
             self.deliver_tags();
         }

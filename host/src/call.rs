@@ -57,6 +57,9 @@ pub struct CallOptions {
     pub timeout: Option<Duration>,
     /// Headers for the guest, names in lower case.
     pub headers: Vec<(String, String)>,
+    /// The only revision that may run it: where the shard runs another one when its turn comes, it is refused with
+    /// [`CallErrorKind::WrongRevision`]. Any when none.
+    pub revision: Option<u64>,
 }
 
 /// How a query is made.
@@ -68,6 +71,8 @@ pub struct QueryOptions {
     pub timeout: Option<Duration>,
     /// Headers for the guest, names in lower case.
     pub headers: Vec<(String, String)>,
+    /// The only revision that may run it, as in [`CallOptions::revision`].
+    pub revision: Option<u64>,
 }
 
 /// A reply and where it comes from.
@@ -115,7 +120,7 @@ pub struct CallError {
     pub shard: Option<u32>,
     /// The newest write that a guest's error can show.
     pub seq: Option<u64>,
-    /// The revision that failed, where one ran.
+    /// The revision that failed, where one ran; of [`CallErrorKind::WrongRevision`], the one that the shard runs.
     pub revision: Option<u64>,
 }
 
@@ -144,6 +149,8 @@ pub enum CallErrorKind {
     Cycle,
     /// More shards would wait for each other than `limits.call_depth`. Nothing ran.
     Depth,
+    /// The shard runs another revision than the only one that may run it. Nothing ran.
+    WrongRevision,
     /// The time is up. The call may have run, or may still run.
     Timeout,
     /// The call ran, and its writes were not durable when the shard ended: they may or may not survive.
@@ -156,7 +163,7 @@ pub enum CallErrorKind {
 
 impl CallErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Invalid,
         Self::Unassigned,
         Self::NotOwner,
@@ -168,6 +175,7 @@ impl CallErrorKind {
         Self::NoQueries,
         Self::Cycle,
         Self::Depth,
+        Self::WrongRevision,
         Self::Timeout,
         Self::Unknown,
         Self::Guest,
@@ -202,6 +210,7 @@ impl CallErrorKind {
             Self::NoQueries => "no-queries",
             Self::Cycle => "call-cycle",
             Self::Depth => "call-depth",
+            Self::WrongRevision => "wrong-revision",
             Self::Timeout => "timeout",
             Self::Unknown => "outcome-unknown",
             Self::Guest => "guest-error",
@@ -279,6 +288,18 @@ impl CallError {
         }
     }
 
+    /// The shard runs another revision than the only one that may run the call.
+    #[must_use]
+    pub fn wrong_revision(shard: u32, runs: u64, wanted: u64) -> Self {
+        let message = format!(
+            "shard {shard} runs revision {runs}, and this was to be run by revision {wanted} alone; nothing ran. `quarry shards` shows what each shard runs"
+        );
+        Self {
+            revision: Some(runs),
+            ..Self::host(CallErrorKind::WrongRevision, message).at(shard)
+        }
+    }
+
     /// This node's lease on a shard ran out, and nothing was run.
     #[must_use]
     pub fn lease_ran_out(shard: u32) -> Self {
@@ -322,7 +343,7 @@ impl CallError {
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{
             Cycle, Depth, Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused,
-            Unassigned, Unreachable,
+            Unassigned, Unreachable, WrongRevision,
         };
         matches!(
             self.kind,
@@ -337,6 +358,7 @@ impl CallError {
                 | NoQueries
                 | Cycle
                 | Depth
+                | WrongRevision
         )
     }
 }

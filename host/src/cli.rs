@@ -40,6 +40,7 @@ mod way;
 
 pub use output::Output;
 
+use crate::call::CallErrorKind;
 use crate::config as configuration;
 use crate::deploy::DeployError;
 use crate::telemetry;
@@ -132,6 +133,9 @@ pub enum Error {
     /// The server or the guest refused the request.
     #[error("{0}")]
     Refused(crate::client::Error),
+    /// No shard serves calls by the revision that one was for. Nothing was sent.
+    #[error("{0}")]
+    NoShard(String),
     /// An order was not given to a cluster's bucket.
     #[error(transparent)]
     Deploy(#[from] DeployError),
@@ -154,7 +158,7 @@ impl Error {
             Self::Build(_) => Exit::Failed,
             Self::Usage(_) | Self::Config(_) | Self::Log(_) => Exit::Usage,
             Self::Unreachable(_) => Exit::Unreachable,
-            Self::Refused(_) => Exit::Refused,
+            Self::Refused(_) | Self::NoShard(_) => Exit::Refused,
             Self::Deploy(error) if error.is_refusal() => Exit::Refused,
             Self::Deploy(_) => Exit::Failed,
             Self::Interrupted => Exit::Interrupted,
@@ -173,6 +177,7 @@ impl Error {
             Self::Failed(_) => "failed",
             Self::Unreachable(_) => "unreachable",
             Self::Refused(error) => error.code(),
+            Self::NoShard(_) => CallErrorKind::WrongRevision.code(),
             Self::Deploy(error) => error.code(),
             Self::Interrupted => "interrupted",
             Self::ClosedPipe => "closed",

@@ -177,6 +177,8 @@ pub struct Call {
     pub timeout: Option<Duration>,
     /// Further headers.
     pub headers: Vec<(String, String)>,
+    /// The only revision that may run it; any when none.
+    pub revision: Option<u64>,
 }
 
 /// A reply.
@@ -346,6 +348,9 @@ impl Client {
         }
         if let Some(timeout) = call.timeout {
             _ = write!(query, "&timeout={}", Span(timeout));
+        }
+        if let Some(revision) = call.revision {
+            _ = write!(query, "&revision={revision}");
         }
         if let Some(option) = option {
             _ = write!(query, "&{option}");
@@ -540,6 +545,7 @@ mod tests {
                 payload: Bytes::new(),
                 timeout: None,
                 headers: Vec::new(),
+                revision: None,
             };
             let error = client.call(call, None).await.expect_err("too long");
             assert!(error.to_string().starts_with(named), "{error}");

@@ -51,7 +51,7 @@ use crate::guest::{METHOD_MAX_BYTES, Module, Request};
 use crate::lease::handle::Leases;
 use crate::shard::{Control, ShardHandle};
 use crate::store::probe::ProbeReport;
-use crate::transport::Run;
+use crate::transport::{How, Run};
 
 mod between;
 mod deployed;
@@ -140,11 +140,12 @@ impl Cluster {
             durability,
             timeout,
             headers,
+            revision,
         } = options;
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        self.node
-            .run(shard, method, request, Run::Call(durability))
-            .await
+        let how = How::Call(durability);
+        let run = Run { how, revision };
+        self.node.run(shard, method, request, run).await
     }
 
     /// Runs a query of the guest on the shard of the target, in parallel with calls and other queries.
@@ -162,11 +163,12 @@ impl Cluster {
             read,
             timeout,
             headers,
+            revision,
         } = options;
         let (shard, request) = self.request(target, method, payload, timeout, headers)?;
-        self.node
-            .run(shard, method, request, Run::Query(read))
-            .await
+        let how = How::Query(read);
+        let run = Run { how, revision };
+        self.node.run(shard, method, request, run).await
     }
 
     /// Where a shard is.

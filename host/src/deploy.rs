@@ -4,13 +4,14 @@
 //!
 //! - `objects`: the components, revisions and the rollout record there, bounded and verified;
 //! - `loader`: makes guests of what lies there;
-//! - `limits`: what a revision may use;
+//! - `limits`: how much a revision may use; `grants`: what it may use beyond its shard;
 //! - `catalog`: the revisions that a node has made ready;
 //! - `placeholder`: what shards run before anything was deployed;
 //! - `operate`: what an operator does with what lies in the bucket;
 //! - `wire`: the same as JSON.
 
 mod catalog;
+pub mod grants;
 pub mod limits;
 mod loaded;
 mod loader;

@@ -118,7 +118,7 @@ metrics_list! {
         "Time from when a timer was due, or was to be tried again, until it fired.";
     TIMERS_PENDING: Gauge "quarry_timers_pending_count", Some(Unit::Count), ["cluster", "shard"], "Timers that a shard of this node has set.";
     ROLLOUTS: Counter "quarry_rollouts_total", Some(Unit::Count), ["cluster", "outcome"],
-        "Rollouts that this node saw to their end: outcome is adopted, rolled-back, or refused before any shard was touched.";
+        "Rollouts whose end this node learned of, as every node does: outcome is adopted, rolled-back, refused before any shard was touched, or superseded by another one while it went back.";
     ROLLOUT_ACTIVE: Gauge "quarry_rollout_active_count", Some(Unit::Count), ["cluster"], "1 while a rollout is in progress, as this node knows, else 0.";
     ROLLOUT_STABLE: Gauge "quarry_rollout_stable_info", None, ["cluster"], "The revision that shards run which no rollout has reached.";
     ROLLOUT_FAILED: Gauge "quarry_rollout_failed_shards_count", Some(Unit::Count), ["cluster"],
@@ -368,7 +368,7 @@ impl DeployMetrics {
         self.failed.set(shards as f64);
     }
 
-    /// This node wrote the end of a rollout: adopted, rolled-back or refused.
+    /// This node learned of the end of a rollout: adopted, rolled-back, refused or superseded.
     pub fn ended(&self, outcome: &'static str) {
         counter!(ROLLOUTS.name, "cluster" => self.cluster.clone(), "outcome" => outcome)
             .increment(1);

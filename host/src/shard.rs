@@ -125,6 +125,8 @@ impl Runs {
 struct Call {
     request: Request,
     durability: Option<Durability>,
+    /// The only revision that may run it.
+    revision: Option<u64>,
     answer: Answer,
     /// Of a call from another shard.
     ticket: Option<Ticket>,
@@ -196,7 +198,8 @@ impl ShardHandle {
     }
 
     /// Runs a call, and waits until its outcome may leave. The caller bounds the time: dropping this future takes a call that has not
-    /// begun out of the queue, and leaves one that has to run on.
+    /// begun out of the queue, and leaves one that has to run on. `revision` is the only one that may run it, which is looked at when its turn
+    /// comes; any when none.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -204,6 +207,7 @@ impl ShardHandle {
         &self,
         request: Request,
         durability: Option<Durability>,
+        revision: Option<u64>,
     ) -> Result<Outcome, CallError> {
         let place = Queue::enter(&self.queue, &request).map_err(|error| error.at(self.shard))?;
         let (ticket, refused) = match &*request.chain {
@@ -221,6 +225,7 @@ impl ShardHandle {
             .send(Call {
                 request,
                 durability,
+                revision,
                 answer,
                 ticket,
                 _place: place,
@@ -243,12 +248,17 @@ impl ShardHandle {
             .map_err(|error| error.at(self.shard))
     }
 
-    /// Runs a query.
+    /// Runs a query; `revision` is as in [`ShardHandle::call`].
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn query(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
-        QueryPool::query(&self.queries, request, read)
+    pub async fn query(
+        &self,
+        request: Request,
+        read: Read,
+        revision: Option<u64>,
+    ) -> Result<Outcome, CallError> {
+        QueryPool::query(&self.queries, request, read, revision)
             .await
             .map_err(|error| error.at(self.shard))
     }

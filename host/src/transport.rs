@@ -40,9 +40,28 @@ pub struct Destination {
     pub address: String,
 }
 
+/// How a request is run on its shard, and by what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// How.
+    pub how: How,
+    /// The only revision that may run it, looked at where it begins; any when none.
+    pub revision: Option<u64>,
+}
+
+impl From<How> for Run {
+    /// By whatever revision the shard runs.
+    fn from(how: How) -> Self {
+        Self {
+            how,
+            revision: None,
+        }
+    }
+}
+
 /// How a request is run on its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Run {
+pub enum How {
     /// As a call.
     Call(Option<Durability>),
     /// As a query.

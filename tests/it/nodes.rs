@@ -82,6 +82,7 @@ async fn increment(node: &Node, shard: u32) -> Result<client::Reply, client::Err
         payload: "".into(),
         timeout: Some(Duration::from_secs(60)),
         headers: Vec::new(),
+        revision: None,
     };
     node.client.call(call, None).await
 }

@@ -79,8 +79,7 @@ impl World {
     pub(crate) fn check_asked(&self, asked: &Asked) -> Result<()> {
         let (own, count) = (self.settings.shard, self.settings.shard_count);
         if !self.is_in_call() {
-            let why =
-                "other shards can be asked in the middle of a call or a query; this is neither";
+            let why = "other shards can be asked in the middle of a call, a timer or a query; this is none of them";
             return Err(Error::new("invalid-argument", why));
         }
         if !asked.query {

@@ -89,7 +89,7 @@ pub(crate) struct Scope {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum ScopeKind {
-    /// A call, a start, a stop, or a durable event.
+    /// A call, a timer, a start, a stop, or a durable event.
     #[default]
     Writing,
     /// A query: reads as of a write.
@@ -101,6 +101,14 @@ enum ScopeKind {
 impl Scope {
     pub(crate) fn lifecycle() -> Self {
         Scope::default()
+    }
+
+    /// Of a timer that fires at this moment: it has `limits.wall_time` (30 s), as a call has.
+    pub(crate) fn timer(now_ms: i64) -> Self {
+        Scope {
+            deadline_at_ms: Some(now_ms.saturating_add(30_000)),
+            ..Scope::default()
+        }
     }
 
     pub(crate) fn validation() -> Self {
@@ -238,7 +246,7 @@ impl World {
         Some(u64::try_from(left).unwrap_or(0))
     }
 
-    /// Whether a call or a query is in progress.
+    /// Whether a call, a timer or a query is in progress.
     pub(crate) fn is_in_call(&self) -> bool {
         self.scope.deadline_at_ms.is_some()
     }

@@ -22,7 +22,7 @@ pub use record::{
 };
 pub use revision::{
     Digest, MAX_GRANTS, MAX_LIMITS, MAX_MODULES, MAX_NOTE, MAX_OPTIONS, MAX_REVISION_BYTES,
-    ModuleSpec, Revision,
+    ModuleSpec, Revision, is_module_name,
 };
 pub use selection::{MAX_RANGES, NoSelection, Selection, ShardRange};
 

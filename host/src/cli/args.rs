@@ -16,8 +16,8 @@ use conformance::CONFORMANCE_EXAMPLES;
 pub use conformance::Conformance;
 
 pub use deploy::{
-    Await, Deploy, Modules, Revision, RevisionVerb, Revisions, RevisionsVerb, Rollback, Rollout,
-    RolloutVerb, Where,
+    Await, Deploy, DeployTarget, Modules, Revision, RevisionVerb, Revisions, RevisionsVerb,
+    Rollback, Rollout, RolloutVerb, Where,
 };
 use deploy::{
     DEPLOY_EXAMPLES, MODULES_EXAMPLES, REVISION_EXAMPLES, REVISIONS_EXAMPLES, ROLLBACK_EXAMPLES,
@@ -143,7 +143,9 @@ Examples:
   quarry call put --key user/1 --data '{\"name\":\"Ann\"}'
   quarry call put --key photo/1 --file photo.jpg --timeout 10s
   generate | quarry call import --shard 3 --file -
-  quarry call increment --key visits --durability applied -i";
+  quarry call increment --key visits --durability applied -i
+  quarry call health --revision 7                  one call to a shard that runs revision 7, such as a canary
+  quarry call increment --key visits --revision 7  refused, and not run, where its shard runs another one";
 
 const QUERY_EXAMPLES: &str = "\
 A query sees every write that was applied before it, and waits until what it shows is durable. With --read durable it
@@ -151,7 +153,8 @@ sees only what is durable already, and never waits.
 
 Examples:
   quarry query get --key visits
-  quarry query scan --shard 0 --read durable";
+  quarry query scan --shard 0 --read durable
+  quarry query count --revision 7                  of a shard that runs revision 7";
 
 const LOAD_EXAMPLES: &str = "\
 Formats: `lines` takes each line as both the key and the payload; `tsv` takes the column --key (a number from 1, or a
@@ -361,16 +364,20 @@ pub struct Server {
     pub server: String,
 }
 
-/// Which shard to talk to: exactly one of the two.
+/// Which shard to talk to: one of the two, or one that runs a revision.
 #[derive(Clone, Debug, Args)]
-#[command(group = ArgGroup::new("target").required(true).args(["key", "shard"]))]
+#[command(group = ArgGroup::new("target").args(["key", "shard"]))]
 pub struct Target {
     /// Go to the shard of this key; the guest gets the key
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", required_unless_present_any = ["shard", "revision"])]
     pub key: Option<String>,
     /// Go to this shard
     #[arg(long, value_name = "N")]
     pub shard: Option<u32>,
+    /// Only where the shard runs this revision when the turn comes; else it is refused (`wrong-revision`), and nothing runs. Without
+    /// --key and --shard, go to the first shard that runs it
+    #[arg(long, value_name = "N")]
+    pub revision: Option<u64>,
 }
 
 /// What to send: nothing unless one is given.

@@ -1,5 +1,6 @@
 //! `quarry call` and `quarry query`: one request, its reply's bytes as they are.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Read as _};
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::args::{self, Request};
-use super::{Error, Exit, Output};
+use super::{Error, Exit, Output, shards};
 use crate::call::{Durability, Read, Target};
 use crate::client::{self, Client, Reply};
 use crate::config::units::{Size, Span};
@@ -21,7 +22,7 @@ pub(super) async fn call(args: args::Call, out: Output) -> Result<Exit, Error> {
         args::Durability::Applied => Durability::Applied,
         args::Durability::Durable => Durability::Durable,
     });
-    let (client, call, include) = prepare(args.request)?;
+    let (client, call, include) = prepare(args.request).await?;
     let reply = interruptible(client.call(call, durability)).await?;
     show(&reply, include, out)
 }
@@ -32,7 +33,7 @@ pub(super) async fn query(args: args::Query, out: Output) -> Result<Exit, Error>
         args::Read::Applied => Read::Applied,
         args::Read::Durable => Read::Durable,
     };
-    let (client, call, include) = prepare(args.request)?;
+    let (client, call, include) = prepare(args.request).await?;
     let reply = interruptible(client.query(call, read)).await?;
     show(&reply, include, out)
 }
@@ -63,13 +64,8 @@ impl From<client::Error> for Error {
     }
 }
 
-fn prepare(request: Request) -> Result<(Client, client::Call, bool), Error> {
+async fn prepare(request: Request) -> Result<(Client, client::Call, bool), Error> {
     let client = Client::new(&request.server.server)?;
-    let target = match (request.target.key, request.target.shard) {
-        (Some(key), None) => Target::key(key),
-        (None, Some(shard)) => Target::Shard(shard),
-        _ => return Err(Error::Usage("give one of --key and --shard".into())),
-    };
     let payload = match (request.payload.data, &request.payload.file) {
         (Some(text), _) => text.into(),
         (None, Some(file)) => read(file)?,
@@ -80,6 +76,20 @@ fn prepare(request: Request) -> Result<(Client, client::Call, bool), Error> {
         .into_iter()
         .map(|header| (header.name, header.value))
         .collect();
+    let revision = request.target.revision;
+    // Last, so that it is still so when the call gets there.
+    let target = match (request.target.key, request.target.shard, revision) {
+        (Some(key), None, _) => Target::key(key),
+        (None, Some(shard), _) => Target::Shard(shard),
+        (None, None, Some(revision)) => {
+            let shards = shards::listed(&client).await?;
+            Target::Shard(running(&shards, revision)?)
+        }
+        _ => {
+            let text = "give one of --key and --shard, or --revision for a shard that runs it";
+            return Err(Error::Usage(text.into()));
+        }
+    };
     let (method, timeout) = (request.method, request.timeout.map(|Span(timeout)| timeout));
     Ok((
         client,
@@ -89,9 +99,36 @@ fn prepare(request: Request) -> Result<(Client, client::Call, bool), Error> {
             payload,
             timeout,
             headers,
+            revision,
         },
         request.include,
     ))
+}
+
+/// The first shard that serves calls by a revision.
+fn running(shards: &[Value], revision: u64) -> Result<u32, Error> {
+    let serves = |shard: &&Value| shard["status"] == "running" && shard["revision"] == revision;
+    let first = shards.iter().find(serves);
+    if let Some(shard) = first.and_then(|shard| u32::try_from(shard["shard"].as_u64()?).ok()) {
+        return Ok(shard);
+    }
+    let mut run: BTreeMap<u64, usize> = BTreeMap::new();
+    for revision in shards.iter().filter_map(|shard| shard["revision"].as_u64()) {
+        *run.entry(revision).or_default() += 1;
+    }
+    let run: Vec<String> = run
+        .iter()
+        .map(|(revision, count)| format!("revision {revision} on {count}"))
+        .collect();
+    let run = if run.is_empty() {
+        "none of them has a guest".into()
+    } else {
+        run.join(", ")
+    };
+    Err(Error::NoShard(format!(
+        "no shard serves calls by revision {revision}, and nothing was sent; of the cluster's {} shards: {run}",
+        shards.len()
+    )))
 }
 
 /// Reads a payload, within a bound.
@@ -215,6 +252,30 @@ mod tests {
         });
         assert_eq!(bytes["payload_base64"], "/wA=");
         assert_eq!(bytes.get("payload"), None);
+    }
+
+    #[test]
+    fn a_shard_that_runs_a_revision() {
+        let shard = |shard, status, revision: Option<u64>| json!({"shard": shard, "status": status, "revision": revision});
+        let shards = [
+            shard(0, "running", Some(1)),
+            shard(1, "swapping", Some(2)),
+            shard(2, "running", Some(2)),
+            shard(3, "running", Some(2)),
+            shard(4, "unassigned", None),
+        ];
+        assert_eq!(running(&shards, 1).expect("one"), 0);
+        assert_eq!(running(&shards, 2).expect("one"), 2);
+        let error = running(&shards, 3).expect_err("none");
+        assert_eq!(
+            (error.code(), error.exit()),
+            ("wrong-revision", Exit::Refused)
+        );
+        let text = error.to_string();
+        let says = "of the cluster's 5 shards: revision 1 on 1, revision 2 on 3";
+        assert!(text.contains(says), "{text}");
+        let error = running(&shards[4..], 3).expect_err("none").to_string();
+        assert!(error.ends_with("none of them has a guest"), "{error}");
     }
 
     #[test]

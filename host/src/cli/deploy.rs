@@ -1,4 +1,4 @@
-//! `quarry deploy`: checks a guest, uploads it, has it rolled out, and waits until every shard runs it.
+//! `quarry deploy`: checks the guests of a revision, uploads them, has it rolled out, and waits until every shard runs it.
 
 use serde_json::{Map, Value};
 
@@ -8,6 +8,7 @@ use super::rollout::wait::Goal;
 use super::way::{Way, interruptible, who};
 use super::{Error, Exit, Output};
 use crate::config::Config;
+use crate::deploy::grants::{self, Grant};
 use crate::deploy::limits::limits;
 use crate::deploy::objects::digest;
 use crate::deploy::wire::{DraftBody, GatesBody, ModuleBody, OrderBody, PlanWord};
@@ -21,24 +22,28 @@ use source::Source;
 
 /// Deploys, or shows what that would change.
 pub(super) async fn run(args: &Deploy, out: Output) -> Result<Exit, Error> {
-    let (way, source, order) = interruptible(async {
-        let source = source::read(&args.target, &args.option, &args.limit, out).await?;
+    let (way, sources, order) = interruptible(async {
+        let sources = source::read(args, out).await?;
         let way = Way::open(&args.place).await?;
-        let order = order(args, &source);
-        check(&source, &way).await?;
-        Ok((way, source, order))
+        let order = order(args, &sources);
+        for source in &sources {
+            check(source, &way).await?;
+        }
+        Ok((way, sources, order))
     })
     .await?;
     if args.plan {
-        return interruptible(plan::show(&way, &source, &order, out)).await;
+        return interruptible(plan::show(&way, &sources, &order, out)).await;
     }
     let ordered = interruptible(async {
         // Before a large upload, for its errors: a node that cannot be reached, or takes no orders.
         way.status().await?;
-        let stored = way.upload(source.component.clone()).await?;
-        if !out.json && stored["stored"] == true {
-            let size = source.component.len();
-            out.note(&format!("uploaded {} ({size} bytes)", source.shown));
+        for source in &sources {
+            let stored = way.upload(source.component.clone()).await?;
+            if !out.json && stored["stored"] == true {
+                let size = source.component.len();
+                out.note(&format!("uploaded {} ({size} bytes)", source.shown));
+            }
         }
         way.order(order).await
     })
@@ -60,7 +65,7 @@ pub(super) async fn run(args: &Deploy, out: Output) -> Result<Exit, Error> {
 }
 
 /// What is asked of the cluster.
-fn order(args: &Deploy, source: &Source) -> OrderBody {
+fn order(args: &Deploy, sources: &[Source]) -> OrderBody {
     let by = who();
     let (plan, percent) = match (args.wave, args.canary, &args.shards) {
         (Some(percent), ..) => (PlanWord::Waves, Some(percent)),
@@ -70,14 +75,7 @@ fn order(args: &Deploy, source: &Source) -> OrderBody {
     };
     OrderBody {
         draft: Some(DraftBody {
-            modules: vec![ModuleBody {
-                name: source.name.clone(),
-                digest: digest(&source.component).to_string(),
-                options: source.options.clone(),
-                limits: source.limits.clone(),
-                grants: Default::default(),
-                prefix: String::new(),
-            }],
+            modules: sources.iter().map(module).collect(),
             author: by.clone(),
             note: args.note.clone(),
         }),
@@ -97,6 +95,17 @@ fn order(args: &Deploy, source: &Source) -> OrderBody {
     }
 }
 
+fn module(source: &Source) -> ModuleBody {
+    ModuleBody {
+        name: source.name.clone(),
+        digest: digest(&source.component).to_string(),
+        options: source.options.clone(),
+        limits: source.limits.clone(),
+        grants: source.grants.clone(),
+        prefix: source.prefix.clone(),
+    }
+}
+
 /// Checks what can be checked here. Where no node does it before anything changes, that is all of it.
 async fn check(source: &Source, way: &Way) -> Result<(), Error> {
     let shown = &source.shown;
@@ -113,7 +122,12 @@ async fn check(source: &Source, way: &Way) -> Result<(), Error> {
             quarry_core::deploy::MAX_OPTIONS
         )));
     }
+    for grant in &source.grants {
+        let grant = grant.parse::<Grant>();
+        grant.map_err(|error| Error::Usage(error.to_string()))?;
+    }
     if !way.has_node() {
+        grants::honoured(&source.grants).map_err(|why| refused(&why))?;
         super::verify::check(&config, limits, &source.component, shown, &text).await?;
     }
     Ok(())

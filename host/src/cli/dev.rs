@@ -10,7 +10,7 @@ use super::args::Dev;
 use super::running::{self, Guest, Node, Signals};
 use super::{Error, Exit, Output, build};
 use crate::clock;
-use crate::cluster::{SwapError, SwapOptions, SwapStep};
+use crate::cluster::{SwapError, SwapOptions, SwapReport, SwapStep};
 use crate::config::{Config, Origin};
 use crate::telemetry;
 
@@ -192,10 +192,7 @@ async fn once(
             "pause_p99_ms": took(report.pause(99)), "longest_pause_ms": took(report.longest_pause()),
         }))?;
     } else {
-        out.note(&format!(
-            "reloaded {name}@{revision} on {} shards in {:.1?} (pause p99 {:.1?}; built in {:.1?}, compiled in {:.1?})",
-            report.shards, report.took, report.pause(99), built.took, compiled
-        ));
+        out.note(&reloaded(name, &report, built.took, compiled));
     }
     Ok(Some(built.sha256))
 }
@@ -220,9 +217,43 @@ async fn build_anew(
     Ok((built.sha256 != running).then_some(built))
 }
 
+/// What a reload came to, for a person.
+fn reloaded(name: &str, report: &SwapReport, built: Duration, compiled: Duration) -> String {
+    let SwapReport {
+        revision,
+        shards,
+        took,
+        ..
+    } = report;
+    let pause_p99 = report.pause(99);
+    format!(
+        "reloaded {name}@{revision} on {shards} shards in {took:.1?} (pause p99 {pause_p99:.1?}; built in {built:.1?}, compiled in {compiled:.1?})"
+    )
+}
+
 fn report(error: &Error, revision: u64, out: Output) {
     out.error(error);
     if !out.json {
         out.note(&format!("revision {revision} goes on"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_says_what_runs_where_and_how_long_calls_waited() {
+        let report = SwapReport {
+            revision: 3,
+            shards: 16,
+            took: Duration::from_micros(41_200),
+            pauses: vec![Duration::from_micros(300), Duration::from_micros(600)],
+        };
+        let (built, compiled) = (Duration::from_secs(2), Duration::from_millis(350));
+        assert_eq!(
+            reloaded("main", &report, built, compiled),
+            "reloaded main@3 on 16 shards in 41.2ms (pause p99 600.0µs; built in 2.0s, compiled in 350.0ms)"
+        );
     }
 }

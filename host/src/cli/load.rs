@@ -154,6 +154,7 @@ impl<R: AsyncBufRead + Unpin> Running<R> {
             payload,
             timeout: self.args.timeout.map(|Span(timeout)| timeout),
             headers: Vec::new(),
+            revision: None,
         };
         let durability = self.args.durability.map(|durability| match durability {
             Durability::Applied => call::Durability::Applied,

@@ -176,7 +176,7 @@ fn tell(
             "rollout {rollout} is held: {why}; `quarry rollout promote` has the rest follow, `quarry rollout abort` takes it back"
         ),
         End::Superseded => {
-            format!("rollout {rollout} was superseded: {why}; how it ended was not seen")
+            format!("rollout {rollout} was superseded: {why}")
         }
         End::TimedOut => format!(
             "rollout {rollout} is not done after {}, and goes on: {why}",

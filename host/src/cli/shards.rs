@@ -28,18 +28,24 @@ const COLUMNS: [Column; 12] = [
 /// Lists the shards.
 pub(super) async fn run(args: &Shards, out: Output) -> Result<Exit, Error> {
     let client = Client::new(&args.server.server)?;
-    let status = interruptible(client.status()).await?;
-    let mut shards: Vec<Value> = status["shards"]
-        .as_object()
-        .map(|shards| shards.values().cloned().collect())
-        .unwrap_or_default();
-    shards.sort_by_key(|shard| shard["shard"].as_u64());
+    let shards = listed(&client).await?;
     if out.json {
         out.json(&shards)?;
     } else {
         out.bytes(output::table(&COLUMNS, &shards).as_bytes())?;
     }
     Ok(Exit::Done)
+}
+
+/// Every shard of the cluster, in order.
+pub(super) async fn listed(client: &Client) -> Result<Vec<Value>, Error> {
+    let status = interruptible(client.status()).await?;
+    let mut shards: Vec<Value> = status["shards"]
+        .as_object()
+        .map(|shards| shards.values().cloned().collect())
+        .unwrap_or_default();
+    shards.sort_by_key(|shard| shard["shard"].as_u64());
+    Ok(shards)
 }
 
 /// Why its owner has it.

@@ -8,7 +8,7 @@ use super::node::Node;
 use crate::call::{CallError, CallErrorKind, CallReply, Durability, Read};
 use crate::guest::Request;
 use crate::guest::calls::{Kind, Reach, Route};
-use crate::transport::Run;
+use crate::transport::How;
 
 impl Node {
     /// How the shards of this node reach others.
@@ -37,11 +37,11 @@ impl Route for Between {
             let message = "the node has stopped; nothing was sent";
             return Err(CallError::host(CallErrorKind::Unassigned, message));
         };
-        let run = match kind {
-            Kind::Call => Run::Call(Some(Durability::Durable)),
-            Kind::Query => Run::Query(Read::Durable),
+        let how = match kind {
+            Kind::Call => How::Call(Some(Durability::Durable)),
+            Kind::Query => How::Query(Read::Durable),
         };
         let method = request.method.clone();
-        node.run(shard, &method, request, run).await
+        node.run(shard, &method, request, how.into()).await
     }
 }

@@ -7,14 +7,16 @@
 //! - `coordinator` carries a rollout on; any node can.
 //! - `orders` is what operators want; `super::rollout` what they are told.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quarry_core::deploy::RolloutRecord;
+use quarry_core::deploy::{Outcome, RolloutRecord};
 use tokio::sync::{Notify, watch};
 
 use self::adopter::Adopting;
 use super::node::Node;
+use super::rollout::outcome_word;
 use super::wanted::Wanted;
 use crate::clock;
 use crate::deploy::{Catalog, Error, Objects, Stored};
@@ -46,6 +48,9 @@ pub(super) struct Deployed {
     /// A shard has opened, or may be tried again.
     poke: Notify,
     adopting: Mutex<Adopting>,
+    cluster: Box<str>,
+    /// The newest rollout whose end this node has told, or found as it began to follow.
+    told: AtomicU64,
 }
 
 /// The record as this node last saw it.
@@ -89,6 +94,8 @@ impl Deployed {
             look: Notify::new(),
             poke: Notify::new(),
             adopting: Mutex::default(),
+            cluster: cluster.into(),
+            told: AtomicU64::new(0),
         }
     }
 
@@ -119,10 +126,10 @@ impl Deployed {
 
     /// This node wrote the record, or read it newer than before.
     pub fn learn(&self, stored: Stored) {
-        let newer = |followed: &Followed| stored.record.counter > followed.counter();
         self.followed.send_if_modified(|followed| {
-            let newer = newer(followed);
+            let newer = stored.record.counter > followed.counter();
             if newer {
+                self.tell_end(&stored.record, followed.since.is_none());
                 *followed = Followed {
                     stored: Some(Arc::new(stored.clone())),
                     since: Some(clock::now()),
@@ -131,6 +138,58 @@ impl Deployed {
             }
             newer
         });
+    }
+
+    /// Tells of the end of a rollout, whoever wrote it, once. What had ended before this node began to follow is no news.
+    fn tell_end(&self, record: &RolloutRecord, first: bool) {
+        let Some(ended) = &record.last else { return };
+        let (cluster, rollout, revision) = (&*self.cluster, ended.number, ended.target);
+        if self.told.fetch_max(rollout, Ordering::AcqRel) >= rollout || first {
+            return;
+        }
+        self.metrics.ended(outcome_word(ended.outcome));
+        let why = &*ended.why;
+        match ended.outcome {
+            Outcome::Adopted => {
+                tracing::info!(
+                    event = "deploy.adopted",
+                    cluster,
+                    rollout,
+                    revision,
+                    "every shard runs the revision"
+                );
+            }
+            Outcome::Refused => {
+                tracing::warn!(
+                    event = "deploy.refused",
+                    cluster,
+                    rollout,
+                    revision,
+                    why,
+                    "no shard was touched"
+                );
+            }
+            Outcome::RolledBack => {
+                tracing::warn!(
+                    event = "deploy.rolled_back",
+                    cluster,
+                    rollout,
+                    revision,
+                    why,
+                    "every shard runs what it ran before"
+                );
+            }
+            Outcome::Superseded => {
+                tracing::warn!(
+                    event = "deploy.superseded",
+                    cluster,
+                    rollout,
+                    revision,
+                    why,
+                    "another rollout took its place"
+                );
+            }
+        }
     }
 
     fn adopting(&self) -> MutexGuard<'_, Adopting> {
@@ -185,6 +244,7 @@ impl Deployed {
                 );
                 stored.record.stable = stands;
             }
+            self.tell_end(&stored.record, followed.since.is_none());
             *followed = Followed {
                 stored: Some(Arc::new(stored)),
                 since: Some(clock::now()),

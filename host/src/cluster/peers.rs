@@ -191,11 +191,11 @@ impl Service for Node {
         if self.slots.get(shard as usize).is_none() {
             return Ok(Err(self.no_such_shard(shard)));
         }
-        let (method, run) = (forward.request.method.clone(), forward.run);
+        let (method, how) = (forward.request.method.clone(), forward.run.how);
         let begun = clock::now();
         let answer = routing::forwarded(self, forward).await;
         if let Ok(answer) = &answer {
-            self.count(shard, &method, run, answer, begun);
+            self.count(shard, &method, how, answer, begun);
         }
         answer
     }

@@ -75,7 +75,7 @@ pub struct EndedView {
     pub rollout: u64,
     /// What was rolled out.
     pub target: u64,
-    /// `adopted`, `rolled-back`, or `refused`: no shard was touched.
+    /// `adopted`, `rolled-back`, `refused`: no shard was touched, or `superseded`: another rollout began before every shard had gone back.
     pub outcome: &'static str,
     /// Why; empty when there is nothing to say.
     pub why: String,
@@ -282,6 +282,7 @@ pub fn outcome_word(outcome: Outcome) -> &'static str {
         Outcome::Adopted => "adopted",
         Outcome::RolledBack => "rolled-back",
         Outcome::Refused => "refused",
+        Outcome::Superseded => "superseded",
     }
 }
 

@@ -24,7 +24,7 @@ use crate::config::units::Span;
 use crate::guest::Request;
 use crate::metrics;
 use crate::shard::{Outcome, ShardHandle};
-use crate::transport::{Answer, Destination, Failure, Forward, NotOwner, Run};
+use crate::transport::{Answer, Destination, Failure, Forward, How, NotOwner, Run};
 
 /// How much sooner than its time is up a call that waits is answered.
 const EARLY: Duration = Duration::from_millis(5);
@@ -49,9 +49,9 @@ impl Routed {
 
 impl Run {
     async fn on(self, handle: &ShardHandle, request: Request) -> Result<Outcome, CallError> {
-        match self {
-            Self::Call(durability) => handle.call(request, durability).await,
-            Self::Query(read) => handle.query(request, read).await,
+        match self.how {
+            How::Call(durability) => handle.call(request, durability, self.revision).await,
+            How::Query(read) => handle.query(request, read, self.revision).await,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Node {
         let routed = route(self, shard, request, run).await;
         // What another node ran is counted there.
         if !routed.remote {
-            self.count(shard, method, run, &routed.outcome, begun);
+            self.count(shard, method, run.how, &routed.outcome, begun);
         }
         routed.outcome
     }
@@ -106,15 +106,15 @@ impl Node {
         &self,
         shard: u32,
         method: &str,
-        run: Run,
+        how: How,
         answer: &Answer,
         begun: Instant,
     ) {
         let took = clock::now().saturating_duration_since(begun);
         let calls = &self.slots[shard as usize].calls;
-        match run {
-            Run::Call(_) => calls.call(method, metrics::Outcome::of(answer), took),
-            Run::Query(_) => calls.query(method, metrics::Outcome::of(answer), took),
+        match how {
+            How::Call(_) => calls.call(method, metrics::Outcome::of(answer), took),
+            How::Query(_) => calls.query(method, metrics::Outcome::of(answer), took),
         }
     }
 }
@@ -337,7 +337,7 @@ impl Look<'_> {
                 self.peers.metrics.remote("unreachable", took);
                 self.unreached(why, until, deadline, last).await
             }
-            Failure::Sent(why) if matches!(self.run, Run::Query(_)) => {
+            Failure::Sent(why) if matches!(self.run.how, How::Query(_)) => {
                 self.peers.metrics.remote("unknown", took);
                 self.unreached(why, until, deadline, last).await
             }

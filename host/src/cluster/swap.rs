@@ -245,15 +245,21 @@ fn limit(node: &Node, module: &Arc<dyn Module>, call: Duration) -> Duration {
     let start = most(config.start_time, own.map(|own| own.start_time));
     let handoff = most(config.handoff_time, own.map(|own| own.handoff_time));
     let stop = most(config.stop_time, own.map(|own| own.stop_time));
-    let migration = if module.describe().exports.migration {
-        // A step that ended within the time of all may be followed by as long for calls, and by another one.
-        most(config.migrate_time, own.map(|own| own.migrate_time))
-            + most(
-                config.migrate_step_time,
-                own.map(|own| own.migrate_step_time),
-            ) * 2
-    } else {
-        Duration::ZERO
-    };
+    let migration = migration_time(node, module);
     config.wall_time.max(call) + start * 4 + migration + handoff * 2 + stop + SWAP_GRACE
+}
+
+/// How long a module may take to migrate the data of a shard.
+pub(super) fn migration_time(node: &Node, module: &Arc<dyn Module>) -> Duration {
+    if !module.describe().exports.migration {
+        return Duration::ZERO;
+    }
+    let (config, own) = (&node.config.limits, module.limits());
+    let most = |config: Duration, own: Option<Duration>| own.map_or(config, |own| own.max(config));
+    let step = most(
+        config.migrate_step_time,
+        own.map(|own| own.migrate_step_time),
+    );
+    // A step that ended within the time of all may be followed by as long for calls, and by another one.
+    most(config.migrate_time, own.map(|own| own.migrate_time)) + step * 2
 }

@@ -1,4 +1,5 @@
-//! Promise P3 on one node: what happens at a shard whose deadline has passed before anybody closes it.
+//! What a call finds when its turn comes, on one node: promise P3, where the shard's deadline has passed before anybody closes it, and another
+//! revision than the one that it is for.
 
 use std::sync::Arc;
 
@@ -111,5 +112,82 @@ async fn past_its_deadline_a_shard_acknowledges_nothing_and_reads_nothing() {
         let error = query(&cluster, read).await.expect_err("past the deadline");
         assert_eq!(error.kind, CallErrorKind::NotOwner, "{read:?}: {error}");
     }
+    cluster.stop().await;
+}
+
+/// Replies with nothing; a start waits until it is let to.
+struct Starts {
+    begun: watch::Sender<bool>,
+    go: watch::Receiver<bool>,
+}
+
+#[async_trait]
+impl Logic for Starts {
+    async fn start(&mut self, _: &InstanceContext) -> Result<(), GuestError> {
+        self.begun.send_replace(true);
+        _ = self.go.wait_for(|go| *go).await;
+        Ok(())
+    }
+
+    async fn call(&mut self, _: &InstanceContext, _: &Request) -> Result<Reply, GuestError> {
+        Ok(Reply::default())
+    }
+}
+
+/// Calls that came while a shard ran one revision, and whose turn comes when it runs the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_revision_counts_that_a_call_finds_when_its_turn_comes() {
+    let (begun, mut begins) = watch::channel(false);
+    let (let_go, go) = watch::channel(true);
+    let module = |revision| {
+        let (begun, go) = (begun.clone(), go.clone());
+        native::module("main", revision, move |_| Starts {
+            begun: begun.clone(),
+            go: go.clone(),
+        })
+    };
+    let mut config = Config {
+        shards: 1,
+        ..Config::default()
+    };
+    config.threads.shard = 1;
+    let cluster = Cluster::start(Arc::new(config), module(1))
+        .await
+        .expect("a node");
+    begun.send_replace(false);
+    let_go.send_replace(false);
+    // The new instance starts while no call runs.
+    let swapping = tokio::spawn({
+        let (cluster, next) = (cluster.clone(), module(2));
+        async move { cluster.swap(next).await }
+    });
+    begins.wait_for(|begun| *begun).await.expect("it starts");
+    let handle = cluster.node.slots[0].handle().expect("it is open");
+    assert_eq!(handle.revision(), 1);
+    let waiting = [1, 2].map(|revision| {
+        let cluster = cluster.clone();
+        tokio::spawn(async move {
+            let options = CallOptions {
+                revision: Some(revision),
+                ..CallOptions::default()
+            };
+            let target = Target::Shard(0);
+            cluster.call(target, "any", Bytes::new(), options).await
+        })
+    });
+    while handle.queued() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let_go.send_replace(true);
+    swapping.await.expect("ended").expect("swapped");
+    let [old, new] = waiting;
+    let error = old.await.expect("ended").expect_err("it is gone");
+    assert_eq!(
+        (error.kind, error.revision),
+        (CallErrorKind::WrongRevision, Some(2)),
+        "{error}"
+    );
+    let reply = new.await.expect("ended").expect("it runs");
+    assert_eq!(reply.revision, 2);
     cluster.stop().await;
 }

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::grants::honoured;
 use super::limits::limits;
 use super::{Error, Loaded, Loader, Objects, Source, placeholder};
 use crate::clock;
@@ -267,11 +268,7 @@ impl Maker {
 
     /// The options and limits of a module, or what of them this node does not have.
     fn terms(&self, module: &ModuleSpec) -> Result<(Arc<str>, Arc<Limits>), String> {
-        if let Some(grant) = module.grants.first() {
-            return Err(format!(
-                "it is granted {grant:?}, and this version of Quarry has no grants"
-            ));
-        }
+        honoured(&module.grants)?;
         let options = match module.options.as_str() {
             "" => "{}",
             options => options,

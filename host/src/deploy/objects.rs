@@ -221,6 +221,7 @@ impl Objects {
     /// [`Error::Invalid`] for a value that does not keep its bounds, [`Error::TooMany`], [`Error::Contended`], [`Error::Unknown`], or a
     /// failure of the store.
     pub async fn create_revision(&self, draft: Draft) -> Result<Revision, Error> {
+        super::grants::check(&draft.modules).map_err(Error::Invalid)?;
         let taken = self.revisions().await?;
         if taken.len() >= MAX_OBJECTS {
             return Err(Error::TooMany {

@@ -10,6 +10,7 @@ use quarry_core::deploy::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::grants::{BadGrant, Grant};
 use super::objects::{Draft, Error, Objects};
 use super::operate::{DeployError, RolloutOptions};
 use crate::config::units::Span;
@@ -229,6 +230,11 @@ impl DraftBody {
         }
         let mut modules = Vec::new();
         for module in self.modules {
+            for grant in &module.grants {
+                grant
+                    .parse::<Grant>()
+                    .map_err(|BadGrant { why, .. }| wrong("grants", grant, &why))?;
+            }
             let digest = module
                 .digest
                 .strip_prefix("sha256:")

@@ -45,6 +45,7 @@ pub(super) async fn call(
         durability: query.durability,
         timeout: Some(left),
         headers,
+        revision: query.revision,
     };
     let reply = shared
         .cluster
@@ -67,6 +68,7 @@ pub(super) async fn query(
         read: query.read,
         timeout: Some(left),
         headers,
+        revision: query.revision,
     };
     let reply = shared
         .cluster

@@ -13,6 +13,7 @@
 //! | the shard is not open (`unassigned`), not this node's (`not-owner`), its owner not reached (`unreachable`), quarantined (`quarantined`), or the node has no room for an instance (`no-room`) | 503 | host |
 //! | an operator's command cannot be carried out now (`refused`) | 409 | host |
 //! | a call between shards that could never be answered, or goes too deep (`call-cycle`, `call-depth`; from outside there is none) | 409 | host |
+//! | the shard runs another revision than the call is for (`wrong-revision`) | 409 | host |
 //! | there is no such revision or module (`no-revision`, `no-module`) | 404 | host |
 //! | what is deployed, or lies in the bucket, does not allow it (`rollout-busy`, `rollout-idle`, `rollout-not-held`, `rollout-goes-back`, `unchanged`, `revision-needed`, `no-way-back`, `module-incomplete`, `module-tampered`, `too-many`, `pinned`) | 409 | host |
 //! | a module is empty or too large (`module-size`) | 413 | host |
@@ -67,7 +68,7 @@ pub struct Problem {
     pub shard: Option<u32>,
     /// The newest write that a guest's error can show.
     pub seq: Option<u64>,
-    /// The revision that failed, where one ran.
+    /// The revision that failed, where one ran, or that the shard runs instead of another one.
     pub revision: Option<u64>,
     /// The methods that a route has, with 405.
     pub allow: Option<&'static str>,
@@ -207,9 +208,10 @@ pub fn status_of(error: &CallError) -> StatusCode {
         | CallErrorKind::Unreachable
         | CallErrorKind::Quarantined
         | CallErrorKind::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
-        CallErrorKind::Refused | CallErrorKind::Cycle | CallErrorKind::Depth => {
-            StatusCode::CONFLICT
-        }
+        CallErrorKind::Refused
+        | CallErrorKind::WrongRevision
+        | CallErrorKind::Cycle
+        | CallErrorKind::Depth => StatusCode::CONFLICT,
         CallErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallErrorKind::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         CallErrorKind::Guest => guest_status(&error.code, error.retryable),
@@ -280,6 +282,7 @@ mod tests {
             (K::NoQueries, 404, "host", false),
             (K::Cycle, 409, "host", false),
             (K::Depth, 409, "host", false),
+            (K::WrongRevision, 409, "host", false),
             (K::Timeout, 504, "host", false),
             (K::Unknown, 500, "host", false),
             (K::Trap(TrapKind::Aborted), 500, "trap", false),

@@ -27,12 +27,20 @@ pub(super) struct CallQuery {
     pub(super) timeout: Option<Duration>,
     pub(super) durability: Option<Durability>,
     pub(super) read: Read,
+    pub(super) revision: Option<u64>,
 }
 
 /// Parameters of `POST /v1/call/...`.
-const CALL: &[&str] = &["key", "key_base64", "shard", "durability", "timeout"];
+const CALL: &[&str] = &[
+    "key",
+    "key_base64",
+    "shard",
+    "durability",
+    "timeout",
+    "revision",
+];
 /// Parameters of `POST /v1/query/...`.
-const QUERY: &[&str] = &["key", "key_base64", "shard", "read", "timeout"];
+const QUERY: &[&str] = &["key", "key_base64", "shard", "read", "timeout", "revision"];
 
 impl CallQuery {
     /// Of a call.
@@ -63,6 +71,7 @@ impl CallQuery {
                     &[("applied", Read::Applied), ("durable", Read::Durable)],
                 )?
                 .unwrap_or_default(),
+            revision: fields.number("revision", 0, u64::MAX)?,
         })
     }
 }
@@ -483,11 +492,17 @@ mod tests {
                 durability,
                 read: Read::Applied,
                 timeout: timeout.map(Duration::from_millis),
+                revision: None,
             };
             assert_eq!(CallQuery::call(query, MOST), Ok(expected), "{query}");
         }
         let read = CallQuery::query("shard=1&read=durable", MOST).map(|query| query.read);
         assert_eq!(read, Ok(Read::Durable));
+        for (query, revision) in [("shard=1", None), ("shard=1&revision=7", Some(7))] {
+            let of_call = CallQuery::call(query, MOST).map(|query| query.revision);
+            let of_query = CallQuery::query(query, MOST).map(|query| query.revision);
+            assert_eq!((of_call, of_query), (Ok(revision), Ok(revision)), "{query}");
+        }
     }
 
     #[test]
@@ -558,8 +573,10 @@ mod tests {
             ("shard=1&timeout=%ff", "timeout=`%ff` is not UTF-8"),
             (
                 "shard=1&read=durable",
-                "there is no parameter `read`; valid are key, key_base64, shard, durability, timeout",
+                "there is no parameter `read`; valid are key, key_base64, shard, durability, timeout, revision",
             ),
+            ("shard=1&revision=+2", "revision=`+2` is not a whole number"),
+            ("shard=1&revision=", "revision=`` is not a whole number"),
             ("Shard=1", "there is no parameter `Shard`"),
         ] {
             let refused = CallQuery::call(query, MOST).expect_err(query).to_string();

@@ -176,6 +176,7 @@ async fn calls_carry_raw_bytes_and_say_where_they_ran() {
         target: crate::call::Target::key("a/b c+\u{fc}"),
         payload: payload.to_vec().into(),
         timeout: None,
+        revision: None,
         headers: vec![
             ("x-user".into(), "ann".into()),
             ("authorization".into(), "secret".into()),

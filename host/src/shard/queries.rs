@@ -80,12 +80,13 @@ impl QueryPool {
         pool: &Arc<Self>,
         request: Request,
         read: Read,
+        revision: Option<u64>,
     ) -> Result<Outcome, CallError> {
         let place = Queue::enter(&pool.queue, &request)?;
         let pool_of_task = pool.clone();
         // On its own task, so that a caller that goes away leaves no instance in the middle.
         let task = pool.runtime.spawn(async move {
-            let outcome = pool_of_task.run(request, read).await;
+            let outcome = pool_of_task.run(request, read, revision).await;
             drop(place);
             outcome
         });
@@ -138,7 +139,12 @@ impl QueryPool {
         drop::<Vec<_>>(idle);
     }
 
-    async fn run(&self, request: Request, read: Read) -> Result<Outcome, CallError> {
+    async fn run(
+        &self,
+        request: Request,
+        read: Read,
+        only: Option<u64>,
+    ) -> Result<Outcome, CallError> {
         let deadline = request.deadline;
         let running = clock::timeout_at(deadline, self.turn(&request)).await;
         let running = running.map_err(|_| late())??;
@@ -150,6 +156,11 @@ impl QueryPool {
         }
         let (module, context, tally, version, idle) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let runs = state.module.describe().revision;
+            if let Some(wanted) = only.filter(|wanted| *wanted != runs) {
+                let shard = self.context.shard;
+                return Err(CallError::wrong_revision(shard, runs, wanted));
+            }
             (
                 state.module.clone(),
                 state.context.clone(),

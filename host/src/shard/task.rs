@@ -186,6 +186,7 @@ impl Shard {
         let Call {
             request,
             durability,
+            revision: only,
             answer,
             ticket,
             _place: place,
@@ -214,6 +215,12 @@ impl Shard {
         // Its database has ended, and the word to stop is on its way.
         if self.gate.is_over() {
             _ = answer.send(Err(CallError::closed(self.shard)));
+            return;
+        }
+        // No swap comes between this and the call: the task that swaps is this one.
+        let runs = self.module.describe().revision;
+        if let Some(wanted) = only.filter(|wanted| *wanted != runs) {
+            _ = answer.send(Err(CallError::wrong_revision(self.shard, runs, wanted)));
             return;
         }
         let instance = match &mut self.guest {

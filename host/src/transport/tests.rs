@@ -136,7 +136,7 @@ fn forward(payload: impl Into<Bytes>) -> Forward {
     Forward {
         shard: 3,
         generation: 8,
-        run: Run::Call(None),
+        run: How::Call(None).into(),
         request: Request {
             method: "put".into(),
             key: Some("k".into()),

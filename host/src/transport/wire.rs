@@ -16,7 +16,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use quarry_core::chain::CHAIN_MAX;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Forward, NotOwner, Run};
+use super::{Answer, Forward, How, NotOwner, Run};
 use crate::call::{CallError, CallErrorKind, CallReply, Durability, Read};
 use crate::clock;
 use crate::guest::{METHOD_MAX_BYTES, Request};
@@ -48,9 +48,18 @@ struct CallHead {
     chain: Vec<u32>,
 }
 
+/// How it is run. One that a single revision may run is told in another form than the others: a node of a version that does not know of it
+/// cannot read that, and so refuses the request instead of running it by whatever revision the shard has.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(untagged)]
+enum RunWord {
+    Any(HowWord),
+    Only { how: HowWord, revision: u64 },
+}
+
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum RunWord {
+enum HowWord {
     Call,
     CallDurable,
     CallApplied,
@@ -121,25 +130,34 @@ impl From<WireError> for CallError {
 
 impl From<Run> for RunWord {
     fn from(run: Run) -> Self {
-        match run {
-            Run::Call(None) => Self::Call,
-            Run::Call(Some(Durability::Durable)) => Self::CallDurable,
-            Run::Call(Some(Durability::Applied)) => Self::CallApplied,
-            Run::Query(Read::Applied) => Self::QueryApplied,
-            Run::Query(Read::Durable) => Self::QueryDurable,
+        let how = match run.how {
+            How::Call(None) => HowWord::Call,
+            How::Call(Some(Durability::Durable)) => HowWord::CallDurable,
+            How::Call(Some(Durability::Applied)) => HowWord::CallApplied,
+            How::Query(Read::Applied) => HowWord::QueryApplied,
+            How::Query(Read::Durable) => HowWord::QueryDurable,
+        };
+        match run.revision {
+            None => Self::Any(how),
+            Some(revision) => Self::Only { how, revision },
         }
     }
 }
 
 impl From<RunWord> for Run {
     fn from(word: RunWord) -> Self {
-        match word {
-            RunWord::Call => Self::Call(None),
-            RunWord::CallDurable => Self::Call(Some(Durability::Durable)),
-            RunWord::CallApplied => Self::Call(Some(Durability::Applied)),
-            RunWord::QueryApplied => Self::Query(Read::Applied),
-            RunWord::QueryDurable => Self::Query(Read::Durable),
-        }
+        let (how, revision) = match word {
+            RunWord::Any(how) => (how, None),
+            RunWord::Only { how, revision } => (how, Some(revision)),
+        };
+        let how = match how {
+            HowWord::Call => How::Call(None),
+            HowWord::CallDurable => How::Call(Some(Durability::Durable)),
+            HowWord::CallApplied => How::Call(Some(Durability::Applied)),
+            HowWord::QueryApplied => How::Query(Read::Applied),
+            HowWord::QueryDurable => How::Query(Read::Durable),
+        };
+        Self { how, revision }
     }
 }
 

@@ -61,7 +61,8 @@ async fn a_call_that_is_given_up_never_runs() {
     };
     let payload = Bytes::from_static(b"1 count");
     let late = within(cluster.call(Target::Shard(0), "ask", payload, options)).await;
-    assert_eq!(late.expect_err("late").kind, CallErrorKind::Timeout);
+    // The guest's own, or the host's: both have the same time.
+    assert_eq!(late.expect_err("late").code, "timeout");
     // Its guest was told at the same time, and goes on.
     call(&cluster, 0, "count", "").await.expect("served");
     stage.open();
@@ -172,7 +173,7 @@ async fn a_call_leaves_when_what_its_shard_wrote_is_durable() {
     let asked = cluster.call(Target::Shard(0), "put-ask", payload, late);
     let waits = beside(&cluster, 0, "put-ask", "1 count");
     let error = within(asked).await.expect_err("never durable in time");
-    assert_eq!(error.kind, CallErrorKind::Timeout);
+    assert_eq!(error.code, "timeout");
     within(held.someone_waits()).await;
     assert!(!waits.is_finished());
     assert_eq!(

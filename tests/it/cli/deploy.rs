@@ -10,6 +10,7 @@ use crate::support::process::{
 };
 
 mod bad;
+mod modules;
 
 /// Shards of each cluster here.
 const SHARDS: u32 = 4;
@@ -257,6 +258,39 @@ async fn each_end_has_its_exit() {
     let ended = waiting.ended().await.with(7);
     assert!(ended.stderr.contains("was superseded"), "{ended:#?}");
 
+    // Each end was counted, and told in the log.
+    let text = reqwest::get(format!("{}/metrics", node.url)).await;
+    let text = text.expect("metrics").text().await.expect("text");
+    let counted = |outcome: &str| {
+        let labels = |line: &&str| {
+            line.starts_with("quarry_rollouts_total{")
+                && line.contains(&format!("outcome=\"{outcome}\""))
+        };
+        let line = text.lines().find(labels);
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    for (outcome, ends, event) in [
+        ("adopted", Some(2), "deploy.adopted"),
+        ("refused", Some(1), "deploy.refused"),
+        ("rolled-back", Some(2), "deploy.rolled_back"),
+    ] {
+        assert_eq!(counted(outcome), ends, "{outcome}: {text}");
+        let log = node.process.stderr();
+        assert!(log.contains(event), "{event}: {log}");
+    }
+    for metric in [
+        "quarry_guest_swaps_total{",
+        "quarry_guest_swap_pause_seconds_count{",
+        "quarry_rollout_active_count{",
+        "quarry_rollout_stable_info{",
+        "quarry_rollout_failed_shards_count{",
+    ] {
+        assert!(
+            text.lines().any(|line| line.starts_with(metric)),
+            "{metric}: {text}"
+        );
+    }
+
     let nobody = run(&["rollout", "status", "--server", "http://127.0.0.1:1"]).await;
     nobody.with(3);
     node.stop().await;
@@ -280,6 +314,34 @@ async fn a_canary_waits_for_its_operator() {
         .map(|shard| &shard["revision"])
         .collect();
     assert_eq!(runs, [1, 2, 2, 1], "{status}");
+
+    // One call to one canary.
+    for verb in ["call", "query"] {
+        let reply = at(&node, &[verb, "scan", "--revision", "2"]).await;
+        let reply = reply.with(0).json();
+        let (revision, shard) = (&reply["revision"], &reply["shard"]);
+        assert_eq!((revision, shard), (&2.into(), &1.into()), "{reply}");
+    }
+    // What runs elsewhere has no scan.
+    let refused = at(&node, &["call", "scan", "--revision", "1"]).await;
+    let refused = error(&refused.with(4).stderr);
+    let (code, shard) = (&refused["code"], &refused["shard"]);
+    assert_eq!((code, shard), (&"unknown-method".into(), &0.into()));
+    for (words, says) in [
+        (
+            &["--shard", "0", "--revision", "2"][..],
+            "shard 0 runs revision 1",
+        ),
+        (&["--revision", "3"], "revision 1 on 2, revision 2 on 2"),
+    ] {
+        let mut all = vec!["call", "scan"];
+        all.extend(words);
+        let refused = at(&node, &all).await.with(4);
+        let refused = error(&refused.stderr);
+        assert_eq!(refused["code"], "wrong-revision", "{refused}");
+        let message = refused["message"].as_str().expect("a message");
+        assert!(message.contains(says), "{message}");
+    }
     at(&node, &["rollout", "promote"]).await.with(0);
     for (verb, code, exit) in [
         ("promote", "rollout-idle", 4),
@@ -363,8 +425,8 @@ async fn a_cluster_that_is_down_is_deployed_to_in_its_bucket() {
     assert_eq!(node.ready["revision"], 2);
     node.process
         .complains(|text| {
-            text.contains("the cluster runs another module")
-                .then_some(())
+            let says = ["the cluster runs another module", "quarry deploy"];
+            says.iter().all(|says| text.contains(says)).then_some(())
         })
         .await;
     assert_eq!(node.call("increment", "a", "").await.expect("runs"), "2");

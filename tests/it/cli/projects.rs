@@ -233,7 +233,12 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
         "        Ok(Reply::text(format!(\"count {count}\")))\n    }\n",
         &original,
     );
-    assert_eq!((dev.reloaded(1).await)["revision"], 2);
+    let reloaded = dev.reloaded(1).await;
+    assert_eq!(
+        (&reloaded["module"], &reloaded["revision"]),
+        (&"counter".into(), &2.into())
+    );
+    assert!(reloaded["pause_p99_ms"].is_number(), "{reloaded}");
     assert_eq!(dev.increment().await, "count 3");
 
     // What does not compile: the compiler says why, and the guest goes on.

@@ -110,6 +110,81 @@ async fn one_that_hangs_when_it_is_to_hand_over_is_left_without_its_memory() {
     world.stop().await;
 }
 
+/// Whatever keeps a shard from its target, the rollout goes back by itself once its step has taken too long, and the shard serves again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swap_that_does_not_end_is_gone_back_from_by_itself() {
+    let world = World::with(1, &["a"], logic::loader(), |config| {
+        config.limits.start_time = Duration::from_secs(3);
+        config.limits.handoff_time = Duration::from_secs(3);
+    })
+    .await;
+    let soon = RolloutOptions {
+        step_timeout: Duration::from_secs(1),
+        ..all()
+    };
+    for (serves, next) in [("plain-1", "start-hangs"), ("suspend-hangs", "memory-1")] {
+        world.adopt(serves).await;
+        let before = world.door().rollout().await.expect("a status").stable;
+        let ended = world.deploy(Library::bytes(next), &soon).await;
+        assert_eq!(ended.outcome, "rolled-back", "{next}: {}", ended.why);
+        let says = format!("within 1s, shard 0 (swaps to revision {})", ended.target);
+        assert!(ended.why.contains(&says), "{next}: {}", ended.why);
+        world.all_run(before).await;
+        let reply = call(world.door(), Target::Shard(0), "add").await;
+        assert_eq!(reply.expect("it serves").revision, before, "{next}");
+    }
+    world.stop().await;
+}
+
+/// One that goes back for long does not stand in the way of the next, and its end is told as what it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_rollout_takes_the_place_of_one_that_goes_back() {
+    let world = World::with(1, &["a"], logic::loader(), |config| {
+        config.limits.start_time = Duration::from_secs(3);
+    })
+    .await;
+    world.adopt("plain-1").await;
+    let soon = RolloutOptions {
+        step_timeout: Duration::from_secs(1),
+        ..all()
+    };
+    let first = world.order(Library::bytes("start-hangs"), &soon).await;
+    world.phase("back").await;
+    let second = world.order(Library::bytes("plain-2"), &all()).await;
+    let status = world.door().rollout().await.expect("a status");
+    let last = status.last.expect("the first has ended");
+    assert_eq!((last.rollout, last.outcome), (first, "superseded"));
+    assert!(
+        last.why.contains(&format!("rollout {second} by test")),
+        "{}",
+        last.why
+    );
+    let ended = world.ended(second).await;
+    assert_eq!((ended.outcome, &*ended.why), ("adopted", ""));
+    world.all_run(ended.target).await;
+    world.stop().await;
+}
+
+/// A migration is bounded by its own limit, which is longer than the step here.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_does_not_cut_a_migration_short() {
+    let world = World::with(1, &["a"], logic::loader(), |config| {
+        config.limits.migrate_time = Duration::from_secs(2);
+        config.limits.migrate_step_time = Duration::from_millis(100);
+    })
+    .await;
+    world.adopt("plain-1").await;
+    let soon = RolloutOptions {
+        step_timeout: Duration::from_secs(1),
+        ..all()
+    };
+    let ended = world.deploy(Library::bytes("migrates-on"), &soon).await;
+    assert_eq!(ended.outcome, "rolled-back");
+    assert!(ended.why.contains("limits.migrate_time"), "{}", ended.why);
+    world.all_run(1).await;
+    world.stop().await;
+}
+
 /// A migration may take minutes. Whoever ends its rollout does not wait for that, nor does the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abort_ends_a_migration_on_its_way() {

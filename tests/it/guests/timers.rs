@@ -92,11 +92,9 @@ async fn a_timer_that_fails_ends_no_more_than_itself() {
         ask(&cluster, "a", "cancel", &timer("error", 0, "")).await,
         "true"
     );
-    let mut traps = 0;
-    for holds in ["trap", "spin"] {
+    for (traps, holds) in (1..).zip(["trap", "spin"]) {
         set(&cluster, "set", "volatile", 3_600_000, "").await;
         set(&cluster, "set-durable", holds, 0, holds).await;
-        traps += 1;
         within(async {
             while cluster.shard_report(0).expect("a report").traps < traps {
                 tokio::task::yield_now().await;

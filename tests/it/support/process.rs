@@ -324,6 +324,7 @@ impl Node {
             payload: "".into(),
             timeout: None,
             headers: Vec::new(),
+            revision: None,
         };
         Ok(text(self.client.query(call, Sees::Applied).await?))
     }
@@ -385,6 +386,7 @@ pub async fn call(
         payload: payload.to_owned().into(),
         timeout: None,
         headers: Vec::new(),
+        revision: None,
     };
     Ok(text(client.call(call, None).await?))
 }

@@ -67,6 +67,9 @@ pub struct Seen {
     pub old: Sample,
     /// Of the target.
     pub new: Sample,
+    /// By how much a step that reaches shards may take longer than the record says: for as long as further shards came to run the target, and
+    /// for a migration that is within its own limits.
+    pub allowed: Duration,
 }
 
 /// The record after the next step; none while there is nothing to do. `waited` is the time since this coordinator first read the record in
@@ -92,12 +95,9 @@ pub fn advance(record: &RolloutRecord, seen: &Seen, waited: Duration) -> Option<
                 return (watched && !active.paused).then(|| onward(record, active, seen));
             }
             // A rollout that is paused waits for as long as it takes, too.
-            (late && !active.paused).then(|| {
-                let why = format!(
-                    "within {:?}, {} did not come to run it",
-                    Duration::from_millis(active.step_timeout_ms),
-                    names(missing)
-                );
+            let step = Duration::from_millis(active.step_timeout_ms).saturating_add(seen.allowed);
+            (waited >= step && !active.paused).then(|| {
+                let why = format!("within {step:?}, {} did not come to run it", names(missing));
                 back(record, why)
             })
         }

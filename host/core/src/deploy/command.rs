@@ -112,7 +112,7 @@ pub fn command(record: &RolloutRecord, command: Command) -> Result<RolloutRecord
                 next.last = Some(Ended {
                     number: record.number,
                     target: active.target,
-                    outcome: Outcome::RolledBack,
+                    outcome: Outcome::Superseded,
                     why: format!(
                         "{}; before every shard had gone back, rollout {} by {by} began",
                         active.why,

@@ -122,6 +122,8 @@ pub enum Outcome {
     RolledBack,
     /// Not every node can run the target: no shard was touched.
     Refused,
+    /// Another rollout began before every shard had gone back.
+    Superseded,
 }
 
 /// A rollout that ended.
@@ -322,6 +324,7 @@ impl Ended {
                     ("adopted", Outcome::Adopted),
                     ("rolled-back", Outcome::RolledBack),
                     ("refused", Outcome::Refused),
+                    ("superseded", Outcome::Superseded),
                 ],
             )?,
             why: fields.text("why", MAX_WHY)?,

@@ -311,7 +311,9 @@ impl ModuleSpec {
     }
 }
 
-fn is_module_name(name: &str) -> bool {
+/// Whether this can be the name of a module: 1 to 64 lower-case letters, digits and `-`, beginning with a letter.
+#[must_use]
+pub fn is_module_name(name: &str) -> bool {
     let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=MAX_WORD).contains(&name.len())
         && name.as_bytes()[0].is_ascii_lowercase()

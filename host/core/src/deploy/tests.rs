@@ -310,7 +310,7 @@ fn commands_fit_the_state_or_are_refused() {
         );
         let last = on.last.expect("an end");
         assert_eq!((last.number, last.target), (2, 2));
-        assert_eq!(last.outcome, Outcome::RolledBack);
+        assert_eq!(last.outcome, Outcome::Superseded);
         assert!(last.why.contains("aborted by bob") && last.why.contains("rollout 3 by ann"));
     }
     // Where nothing runs, all shards take the first revision at once.
@@ -503,6 +503,28 @@ fn it_has_gone_back_once_no_shard_runs_it() {
         let ended = advance(&back, &seen, SOON).expect("gone");
         assert_eq!(last(&ended), (Outcome::RolledBack, "aborted by bob"));
         assert_eq!(ended.stable, 1);
+    }
+}
+
+/// A migration within its limits, and shards that come one after the other, are no reason to go back.
+#[test]
+fn a_step_may_take_longer_while_it_gets_on() {
+    let record = rolling(Plan::All);
+    let step = Duration::from_millis(active(&record).step_timeout_ms);
+    let mut seen = seen(&record, &[("a", Check::Fine)]);
+    seen.shards[3] = ShardSeen::Runs(1);
+    let allowed = Duration::from_secs(600);
+    for (allowed, waited, goes_back) in [
+        (Duration::ZERO, step, true),
+        (allowed, step, false),
+        (allowed, step + allowed - Duration::from_millis(1), false),
+        (allowed, step + allowed, true),
+        (Duration::MAX, step * 1000, false),
+    ] {
+        seen.allowed = allowed;
+        let next = advance(&record, &seen, waited);
+        let back = next.is_some_and(|next| active(&next).phase == Phase::Back);
+        assert_eq!(back, goes_back, "{allowed:?} {waited:?}");
     }
 }
 

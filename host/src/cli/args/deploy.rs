@@ -28,6 +28,7 @@ Examples:
   quarry deploy . --wave 25% --bake 1m             a quarter of the shards, then the next, each watched for a minute
   quarry deploy . --canary 5%                      then `quarry rollout promote`, or `abort`
   quarry deploy . --shards 0-3
+  quarry deploy main=./app users=users.wasm --prefix users=u/ --option users.limit=3
   quarry deploy ./oci-layout-folder --server http://10.0.0.7:7070
   quarry deploy counter.wasm --store s3://bucket   with no node at hand; they follow when they run"
 );
@@ -101,22 +102,37 @@ pub struct Await {
     pub timeout: Option<Span>,
 }
 
+/// A component to deploy, with the name of its module where that is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeployTarget {
+    pub name: Option<String>,
+    pub path: PathBuf,
+}
+
 /// Arguments of `quarry deploy`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("first").args(["wave", "canary", "chosen"]))]
 pub struct Deploy {
-    /// A component, a guest's project (which is built), or the folder of an OCI image layout
-    #[arg(value_name = "FILE|DIR")]
-    pub target: PathBuf,
+    /// A component, a guest's project (which is built), or the folder of an OCI image layout. Several, each with a name, are the modules
+    /// of one revision, in the order in which they start; methods of a module are called as `NAME/METHOD`, those of the first also as
+    /// `METHOD`
+    #[arg(value_name = "[NAME=]FILE|DIR", required = true, value_parser = part)]
+    pub targets: Vec<DeployTarget>,
     /// Show what it would change, and change nothing
     #[arg(long)]
     pub plan: bool,
     /// An option for the guest; the value is JSON, or else text
-    #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
+    #[arg(long, value_name = "[MODULE.]NAME=VALUE", value_parser = key_value)]
     pub option: Vec<Assignment>,
     /// A limit of the guest that differs from the nodes' own, e.g. `memory=64MiB`
-    #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
+    #[arg(long, value_name = "[MODULE.]NAME=VALUE", value_parser = key_value)]
     pub limit: Vec<Assignment>,
+    /// Confine a module to the keys that begin with this
+    #[arg(long, value_name = "MODULE=PREFIX", value_parser = key_value)]
+    pub prefix: Vec<Assignment>,
+    /// What the guest may use beyond its shard, e.g. `http:api.example.com`; no node of this version can honour one yet
+    #[arg(long, value_name = "[MODULE=]http:HOST[:PORT]")]
+    pub grant: Vec<String>,
     /// Why, for whoever reads `quarry revisions`
     #[arg(
         long,
@@ -142,7 +158,7 @@ pub struct Deploy {
     /// Watch each step for this long before the next
     #[arg(long, value_name = "TIME", help_heading = "Rollout")]
     pub bake: Option<Span>,
-    /// Roll back when a step takes longer [default: 5m]
+    /// Roll back when for so long no further shard comes to run it; a migration may take `limits.migrate_time` besides [default: 5m]
     #[arg(long, value_name = "TIME", help_heading = "Rollout")]
     pub step_timeout: Option<Span>,
     /// Roll back after more traps of the new revision than this
@@ -286,6 +302,30 @@ pub enum RevisionVerb {
         #[command(flatten)]
         place: Where,
     },
+}
+
+/// What stands before a `=` is a name, unless it is part of a path.
+fn part(text: &str) -> Result<DeployTarget, String> {
+    if text.is_empty() {
+        return Err("write FILE|DIR, or NAME=FILE|DIR".into());
+    }
+    match text.split_once('=') {
+        Some((name, path)) if !name.contains(['/', '\\']) => {
+            if path.is_empty() {
+                return Err(format!(
+                    "`{text}` names nothing to deploy: write {name}=FILE|DIR"
+                ));
+            }
+            Ok(DeployTarget {
+                name: Some(name.into()),
+                path: path.into(),
+            })
+        }
+        _ => Ok(DeployTarget {
+            name: None,
+            path: text.into(),
+        }),
+    }
 }
 
 fn percent(text: &str) -> Result<u8, String> {

@@ -14,7 +14,7 @@ use crate::guest::wasm::inspect;
 /// Shows it. Nothing is uploaded, and nothing is changed.
 pub(super) async fn show(
     way: &Way,
-    source: &Source,
+    sources: &[Source],
     order: &OrderBody,
     out: Output,
 ) -> Result<Exit, Error> {
@@ -27,10 +27,14 @@ pub(super) async fn show(
     } else {
         way.revision(stable).await?
     };
-    let inspection = inspect(&source.component);
-    let inspection =
-        inspection.map_err(|error| Error::Failed(format!("{}: {error}", source.shown)))?;
     let to_be = to_be(order);
+    let mut modules = Vec::with_capacity(sources.len());
+    for (source, module) in sources.iter().zip(&to_be) {
+        let inspection = inspect(&source.component);
+        let inspection =
+            inspection.map_err(|error| Error::Failed(format!("{}: {error}", source.shown)))?;
+        modules.push(json!({"module": module, "component": inspection}));
+    }
     let changes = changes(&runs, &to_be);
     // Its number decides which shards go first.
     let number = status["rollout"].as_u64().unwrap_or_default() + 1;
@@ -42,39 +46,76 @@ pub(super) async fn show(
     };
     let plan = json!({
         "unchanged": !runs.is_null() && changes.is_empty(),
-        "runs": runs, "module": to_be, "component": inspection, "changes": changes,
+        "runs": runs, "modules": modules, "changes": changes,
         "plan": order.plan, "percent": order.percent, "shards": shards, "first": first.of(shards, number),
         "in_progress": status["active"],
     });
     if out.json {
         out.json(&plan)?;
     } else {
-        out.bytes(text(&plan, &source.shown).as_bytes())?;
+        let shown: Vec<&str> = sources.iter().map(|source| source.shown.as_str()).collect();
+        out.bytes(text(&plan, &shown.join(", ")).as_bytes())?;
     }
     Ok(Exit::Done)
 }
 
-/// The one module of an order.
-fn to_be(order: &OrderBody) -> Value {
-    let module = order.draft.as_ref().and_then(|draft| draft.modules.first());
-    let module = module.map(|module| serde_json::to_value(module).unwrap_or_default());
-    module.unwrap_or_default()
+/// The modules of an order.
+fn to_be(order: &OrderBody) -> Vec<Value> {
+    let modules = order.draft.iter().flat_map(|draft| &draft.modules);
+    modules
+        .map(|module| serde_json::to_value(module).unwrap_or_default())
+        .collect()
 }
 
-/// Each part of the module that would be another one: what it is, and what it would be.
-fn changes(runs: &Value, to_be: &Value) -> Vec<Value> {
-    let modules = runs["modules"].as_array().into_iter().flatten();
-    let now = modules
-        .clone()
-        .find(|module| module["name"] == to_be["name"]);
+/// Each part of a module that would be another one: the module, what it is, and what it would be. A module that comes or goes is told by its
+/// digest.
+fn changes(runs: &Value, to_be: &[Value]) -> Vec<Value> {
+    let now: Vec<&Value> = runs["modules"].as_array().into_iter().flatten().collect();
     let mut changes = Vec::new();
+    for module in to_be {
+        let named = now.iter().find(|other| other["name"] == module["name"]);
+        let mut parts = parts(named.copied().unwrap_or(&Value::Null), module);
+        if named.is_none() {
+            // It begins with nothing: what is empty is no change.
+            let empty = |value: &Value| value == &json!("") || value == &json!([]);
+            parts.retain(|(_, _, to)| !empty(to));
+        }
+        for (what, from, to) in parts {
+            changes.push(json!({"module": module["name"], "what": what, "from": from, "to": to}));
+        }
+    }
+    let name = |module: &&Value| module["name"].clone();
+    let gone = now
+        .iter()
+        .filter(|old| to_be.iter().all(|new| new["name"] != old["name"]));
+    for module in gone {
+        let (name, digest) = (&module["name"], &module["digest"]);
+        changes.push(json!({"module": name, "what": "digest", "from": digest, "to": null}));
+    }
+    let (before, after): (Vec<Value>, Vec<Value>) = (
+        now.iter().map(name).collect(),
+        to_be.iter().map(|new| name(&new)).collect(),
+    );
+    let both = |names: &[Value], others: &[Value]| -> Vec<Value> {
+        let there = names.iter().filter(|name| others.contains(name));
+        there.cloned().collect()
+    };
+    if both(&before, &after) != both(&after, &before) {
+        // The order in which they start.
+        changes.push(json!({"module": null, "what": "order", "from": before, "to": after}));
+    }
+    changes
+}
+
+/// What of one module differs, from what it is to what it is to be.
+fn parts(now: &Value, to_be: &Value) -> Vec<(String, Value, Value)> {
+    let mut parts = Vec::new();
     let mut change = |what: String, from: &Value, to: &Value| {
         if from != to {
-            changes.push(json!({"what": what, "from": from, "to": to}));
+            parts.push((what, from.clone(), to.clone()));
         }
     };
-    let now = now.cloned().unwrap_or_default();
-    for field in ["name", "digest", "prefix", "grants"] {
+    for field in ["digest", "prefix", "grants"] {
         change(field.to_owned(), &now[field], &to_be[field]);
     }
     for table in ["options", "limits"] {
@@ -89,10 +130,7 @@ fn changes(runs: &Value, to_be: &Value) -> Vec<Value> {
             change(name, &from.unwrap_or_default(), &to.unwrap_or_default());
         }
     }
-    for module in modules.filter(|module| module["name"] != to_be["name"]) {
-        change("name".into(), &module["name"], &Value::Null);
-    }
-    changes
+    parts
 }
 
 fn text(plan: &Value, shown: &str) -> String {
@@ -106,24 +144,50 @@ fn text(plan: &Value, shown: &str) -> String {
         Some(runs) => _ = writeln!(text, "{shown} in the place of revision {runs}:"),
         None => _ = writeln!(text, "{shown} as the first revision of the cluster:"),
     }
-    for change in plan["changes"].as_array().into_iter().flatten() {
-        let value = |value: &Value| match value {
-            Value::Null => "none".to_owned(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let what = change["what"].as_str().unwrap_or_default();
-        let (from, to) = (value(&change["from"]), value(&change["to"]));
-        _ = writeln!(text, "  {what:18} {from} -> {to}");
+    let modules: Vec<&Value> = plan["modules"].as_array().into_iter().flatten().collect();
+    let names = modules.iter().map(|module| &module["module"]["name"]);
+    let of = names.chain(
+        plan["changes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|change| &change["module"]),
+    );
+    let mut each: Vec<&Value> = Vec::new();
+    for name in of.filter(|name| !name.is_null()) {
+        if !each.contains(&name) {
+            each.push(name);
+        }
     }
-    let component = &plan["component"];
-    let imports = ["imports", "wasi_imports"].map(|field| {
-        let names = component[field].as_array().into_iter().flatten();
-        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
-        names.join(" ")
-    });
-    _ = writeln!(text, "  {:18} {} bytes", "size", component["size"]);
-    _ = writeln!(text, "  {:18} {}", "imports", imports.join(" ").trim());
+    for name in &each {
+        // One alone needs no heading.
+        if each.len() > 1 {
+            _ = writeln!(text, "  module {}", shown_value(name));
+        }
+        for change in plan["changes"].as_array().into_iter().flatten() {
+            if change["module"] == **name {
+                line_of(&mut text, change);
+            }
+        }
+        if let Some(module) = modules
+            .iter()
+            .find(|module| module["module"]["name"] == **name)
+        {
+            let component = &module["component"];
+            let imports = ["imports", "wasi_imports"].map(|field| {
+                let names = component[field].as_array().into_iter().flatten();
+                let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+                names.join(" ")
+            });
+            _ = writeln!(text, "  {:18} {} bytes", "size", component["size"]);
+            _ = writeln!(text, "  {:18} {}", "imports", imports.join(" ").trim());
+        }
+    }
+    for change in plan["changes"].as_array().into_iter().flatten() {
+        if change["module"].is_null() {
+            line_of(&mut text, change);
+        }
+    }
     let (first, shards) = (
         plan["first"].as_array().map_or(0, Vec::len),
         &plan["shards"],
@@ -139,6 +203,20 @@ fn text(plan: &Value, shown: &str) -> String {
     text
 }
 
+fn line_of(text: &mut String, change: &Value) {
+    let what = change["what"].as_str().unwrap_or_default();
+    let (from, to) = (shown_value(&change["from"]), shown_value(&change["to"]));
+    _ = writeln!(text, "  {what:18} {from} -> {to}");
+}
+
+fn shown_value(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +229,7 @@ mod tests {
     fn each_change_is_told() {
         let runs = json!({"revision": 2, "modules": [{"name": "main", "digest": "a", "options": {"x": 1, "z": 3}, "limits": {}, "grants": [], "prefix": ""}]});
         let whats = |runs: &Value| -> Vec<String> {
-            let changes = changes(runs, &module());
+            let changes = changes(runs, &[module()]);
             changes
                 .iter()
                 .map(|change| format!("{} {} {}", change["what"], change["from"], change["to"]))
@@ -173,10 +251,56 @@ mod tests {
     }
 
     #[test]
+    fn changes_are_told_by_module() {
+        let named = |name: &str, digest: &str, prefix: &str| json!({"name": name, "digest": digest, "options": {}, "limits": {}, "grants": [], "prefix": prefix});
+        let runs = json!({"revision": 2, "modules": [named("main", "a", ""), named("old", "o", ""), named("users", "u", "")]});
+        let to_be = [
+            named("users", "u", "u/"),
+            named("main", "a", ""),
+            named("new", "n", "n/"),
+        ];
+        let changes = changes(&runs, &to_be);
+        let told: Vec<String> = changes
+            .iter()
+            .map(|change| {
+                format!(
+                    "{} {} {} {}",
+                    change["module"], change["what"], change["from"], change["to"]
+                )
+                .replace('"', "")
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "users prefix  u/",
+                "new digest null n",
+                "new prefix null n/",
+                "old digest o null",
+                "null order [main,old,users] [users,main,new]",
+            ]
+        );
+        let component = json!({"size": 7, "imports": [], "wasi_imports": []});
+        let modules: Vec<Value> = to_be
+            .iter()
+            .map(|module| json!({"module": module, "component": component}))
+            .collect();
+        let plan = json!({"unchanged": false, "runs": runs, "changes": changes, "modules": modules, "shards": 1, "first": [0], "in_progress": null});
+        let shown = text(&plan, "a, b");
+        for part in [
+            "a, b in the place of revision 2:\n  module users\n  prefix              -> u/\n  size               7 bytes",
+            "  module old\n  digest             o -> none\n",
+            "  order              [\"main\",\"old\",\"users\"] -> [\"users\",\"main\",\"new\"]\n",
+        ] {
+            assert!(shown.contains(part), "{part}\n{shown}");
+        }
+    }
+
+    #[test]
     fn a_plan_for_a_person() {
         let plan = json!({
-            "unchanged": false, "runs": null, "changes": changes(&Value::Null, &module()), "shards": 16, "first": [1, 2],
-            "component": {"size": 7, "imports": ["quarry:shard/db@0.1.0"], "wasi_imports": []}, "in_progress": {"target": 4},
+            "unchanged": false, "runs": null, "changes": changes(&Value::Null, &[module()]), "shards": 16, "first": [1, 2],
+            "modules": [{"module": module(), "component": {"size": 7, "imports": ["quarry:shard/db@0.1.0"], "wasi_imports": []}}], "in_progress": {"target": 4},
         });
         let shown = text(&plan, "a.wasm");
         for part in [

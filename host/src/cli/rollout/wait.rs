@@ -210,6 +210,7 @@ fn judge(status: &Value, rollout: u64, goal: Goal) -> Seen {
         let end = match last["outcome"].as_str() {
             Some("adopted") => End::Adopted,
             Some("refused") => End::Refused,
+            Some("superseded") => End::Superseded,
             _ => End::RolledBack,
         };
         return Seen::Ended(end, why);
@@ -396,6 +397,13 @@ mod tests {
                 Goal::Back,
                 End::RolledBack,
                 Exit::Done,
+            ),
+            (
+                ended("superseded"),
+                3,
+                Goal::Forth,
+                End::Superseded,
+                Exit::Superseded,
             ),
             (
                 ended("refused"),

@@ -69,9 +69,16 @@ impl Watched {
     /// Waits until all its threads rest, or there is nothing to wait for; `false` when they do not until then.
     fn rest_by(&self, end: Instant) -> bool {
         let mut pause = PAUSE;
+        let mut look = Instant::now() + LOOK;
         while !self.stands() && !self.rests() {
-            if Instant::now() > end {
+            let now = Instant::now();
+            if now > end {
                 return false;
+            }
+            if now > look {
+                // The threads of one that has ended meanwhile never rest.
+                self.wait(&self.ask(), now + LOOK);
+                look = Instant::now() + LOOK;
             }
             std::thread::park_timeout(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -215,5 +222,27 @@ impl Pedal {
     fn wait(&self) {
         let released = self.released.wait_while(self.pulled(), |pulled| *pulled);
         drop(released);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::driven::Time;
+
+    #[test]
+    fn a_runtime_that_ends_while_it_is_watched_is_not_waited_for() {
+        let clock = Time::new(Duration::from_millis(10)).clock();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .expect("a runtime");
+        let watched = Watched::new(clock, "node", runtime.handle().clone());
+        let end = Instant::now() + Duration::from_secs(10);
+        assert!(watched.rest_by(end), "it has nothing to do");
+        runtime.shutdown_timeout(Duration::from_secs(10));
+        assert!(!watched.rests(), "its thread woke up to end");
+        let end = Instant::now() + Duration::from_secs(10);
+        assert!(watched.rest_by(end) && watched.gone());
     }
 }

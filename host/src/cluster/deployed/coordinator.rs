@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use quarry_core::deploy::{
-    Active, Check, Outcome, Phase, RolloutRecord, Sample, Seen, ShardSeen, advance,
-};
+use quarry_core::deploy::{Active, Check, Phase, RolloutRecord, Sample, Seen, ShardSeen, advance};
 use quarry_core::lease::record::{NodeName, NodeState};
 use quarry_core::route::RouteTable;
 
@@ -19,7 +17,6 @@ use super::{Deployed, Followed, notice};
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::cluster::node::Node;
-use crate::cluster::rollout::outcome_word;
 use crate::deploy::{Stored, Written};
 use crate::shard::sample::Counts;
 use crate::transport::{Ask, Destination, Told};
@@ -42,6 +39,7 @@ pub(super) async fn coordinate(node: Arc<Node>) {
     };
     let mut followed = deployed.watch();
     let mut last: Option<(u64, Instant)> = None;
+    let mut progress = Progress::default();
     loop {
         let now = followed.borrow_and_update().clone();
         let active = now
@@ -68,7 +66,7 @@ pub(super) async fn coordinate(node: Arc<Node>) {
         }
         last = Some((now.counter(), clock::now()));
         if let Some(stored) = &now.stored {
-            let stepping = step(&node, deployed, stored, &now);
+            let stepping = step(&node, deployed, stored, &now, &mut progress);
             tokio::select! {
                 () = node.stop.cancelled() => return,
                 () = stepping => {}
@@ -114,20 +112,31 @@ async fn rank(node: &Arc<Node>) -> Option<u32> {
     u32::try_from(mine).ok()
 }
 
-async fn step(node: &Arc<Node>, deployed: &Deployed, stored: &Stored, followed: &Followed) {
+async fn step(
+    node: &Arc<Node>,
+    deployed: &Deployed,
+    stored: &Stored,
+    followed: &Followed,
+    progress: &mut Progress,
+) {
     let record = &stored.record;
     let Some(active) = &record.active else { return };
     let said = node.all_say(record.number, active.target).await;
-    let seen = seen(node, record, active, &said);
+    let mut seen = seen(node, record, active, &said);
     let waited = followed.since.map_or(Duration::ZERO, |since| {
         clock::now().saturating_duration_since(since)
     });
+    let step = Duration::from_millis(active.step_timeout_ms);
+    let migration = said.values().flatten().map(|said| said.migration_ms).max();
+    let migration = Duration::from_millis(migration.unwrap_or_default());
+    let last = progress.last(record, active, &seen, waited);
+    seen.allowed = last.saturating_add(migration.saturating_sub(step));
     let Some(next) = advance(record, &seen, waited) else {
         return;
     };
     match deployed.objects.write_rollout(Some(stored), next).await {
         Ok(Written::Won(won)) => {
-            tell(node, deployed, record, &won.record);
+            tell(node, &won.record);
             let counter = won.record.counter;
             deployed.learn(won);
             notice(node, counter);
@@ -141,8 +150,44 @@ async fn step(node: &Arc<Node>, deployed: &Deployed, stored: &Stored, followed: 
     }
 }
 
-/// Tells of a step of a rollout that this node wrote.
-fn tell(node: &Node, deployed: &Deployed, before: &RolloutRecord, now: &RolloutRecord) {
+/// How far the present step has come, as this coordinator has seen it. Another one begins to count anew: a step is rather given more time
+/// than less.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The version of the record.
+    counter: u64,
+    /// The most shards that ran the target, and how long after the step had begun.
+    most: usize,
+    at: Duration,
+}
+
+impl Progress {
+    /// When the last of the shards that run the target by now came to it, counted from the beginning of the step.
+    fn last(
+        &mut self,
+        record: &RolloutRecord,
+        active: &Active,
+        seen: &Seen,
+        waited: Duration,
+    ) -> Duration {
+        let runs = |shard: &&ShardSeen| **shard == ShardSeen::Runs(active.target);
+        let run = seen.shards.iter().filter(runs).count();
+        if self.counter != record.counter {
+            *self = Self {
+                counter: record.counter,
+                most: run,
+                at: Duration::ZERO,
+            };
+        }
+        if run > self.most {
+            (self.most, self.at) = (run, waited);
+        }
+        self.at
+    }
+}
+
+/// Tells of a step of a rollout that this node wrote. Of its end every node tells, as it learns of it.
+fn tell(node: &Node, now: &RolloutRecord) {
     let (cluster, rollout) = (&*node.cluster, now.number);
     if let Some(active) = &now.active {
         let (target, selection) = (active.target, active.selection.to_string());
@@ -159,45 +204,6 @@ fn tell(node: &Node, deployed: &Deployed, before: &RolloutRecord, now: &RolloutR
             );
         } else {
             tracing::info!(event = "deploy.step", cluster, rollout, revision = target, phase, %selection, "rollout goes on");
-        }
-        return;
-    }
-    let ended = now
-        .last
-        .as_ref()
-        .filter(|last| last.number == before.number);
-    let Some(ended) = ended else { return };
-    deployed.metrics.ended(outcome_word(ended.outcome));
-    let (target, why) = (ended.target, &ended.why);
-    match ended.outcome {
-        Outcome::Adopted => {
-            tracing::info!(
-                event = "deploy.adopted",
-                cluster,
-                rollout,
-                revision = target,
-                "every shard runs the revision"
-            );
-        }
-        Outcome::Refused => {
-            tracing::warn!(
-                event = "deploy.refused",
-                cluster,
-                rollout,
-                revision = target,
-                why,
-                "no shard was touched"
-            );
-        }
-        Outcome::RolledBack => {
-            tracing::warn!(
-                event = "deploy.rolled_back",
-                cluster,
-                rollout,
-                revision = target,
-                why,
-                "every shard runs what it ran before"
-            );
         }
     }
 }
@@ -254,6 +260,7 @@ fn seen(node: &Node, record: &RolloutRecord, active: &Active, said: &Said) -> Se
         ),
         old: sample(&old),
         new: sample(&new),
+        allowed: Duration::ZERO,
     }
 }
 

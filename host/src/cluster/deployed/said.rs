@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::adopter::is_lost;
 use crate::cluster::node::Node;
 use crate::cluster::status::ShardState;
+use crate::cluster::swap;
 use crate::shard::sample::{Counts, Times};
 
 /// A node's part in a rollout, in its own words.
@@ -25,6 +26,9 @@ pub struct NodeSaid {
     pub calls: Vec<(u64, Counts)>,
     /// The swaps that it made in the rollout.
     pub swaps: SwapsSaid,
+    /// How long the target may take to migrate the data of a shard here, in milliseconds; 0 where it migrates nothing, or is not ready.
+    #[serde(default)]
+    pub migration_ms: u64,
     /// Why it cannot read the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -171,6 +175,9 @@ impl Node {
                 }
             })
             .collect();
+        let loaded = deployed.catalog.source(target).loaded.ok();
+        let migration = loaded.map(|loaded| swap::migration_time(self, &loaded.module));
+        let migration = migration.unwrap_or_default();
         let swaps = &adopting.swaps;
         let swaps = if swaps.number == number {
             SwapsSaid {
@@ -188,6 +195,7 @@ impl Node {
             shards,
             calls: self.samples.since(number).into_iter().flatten().collect(),
             swaps,
+            migration_ms: u64::try_from(migration.as_millis()).unwrap_or(u64::MAX),
             trouble: followed.trouble.map(|why| why.to_string()),
         })
     }
@@ -243,6 +251,7 @@ mod tests {
                     longest_us: 900,
                     parked: 2,
                 },
+                migration_ms: 600_000,
                 trouble: None,
             };
             let told = Told::Deployed(Box::new(said));

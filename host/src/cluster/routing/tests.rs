@@ -737,3 +737,49 @@ fn an_owner_that_is_not_reached_is_waited_for_until_it_surely_lives() {
         assert_eq!(stuck.until(at(until), at(now)), at(end), "at {now} s");
     }
 }
+
+#[tokio::test]
+async fn a_call_for_one_revision_runs_by_that_one_or_not_at_all() {
+    let rig = Rig::start(&["a", "b"], |_| {}).await;
+    let shard = 0;
+    let mut keys = (0..100).map(|n| format!("key-{n}"));
+    let of_shard = |key: &String| rig.nodes[0].shard_for(key.as_bytes()) == shard;
+    let key = keys.find(of_shard).expect("a key");
+    let added = async || {
+        let (target, any) = (Target::key(key.clone()), CallOptions::default());
+        let reply = rig.node("a").call(target, "add", Bytes::new(), any).await;
+        reply.expect("a reply").payload
+    };
+    assert_eq!(added().await, "1");
+    for (via, expected) in [("a", "2"), ("b", "3")] {
+        let via = rig.node(via);
+        let only = |revision| CallOptions {
+            timeout: Some(LONG),
+            revision: Some(revision),
+            ..CallOptions::default()
+        };
+        let target = || Target::key(key.clone());
+        let refused = via.call(target(), "add", Bytes::new(), only(7)).await;
+        let of_query = QueryOptions {
+            revision: Some(7),
+            ..QueryOptions::default()
+        };
+        let query = via.query(target(), "get", Bytes::new(), of_query).await;
+        for error in [refused.expect_err("another"), query.expect_err("another")] {
+            assert_eq!(error.kind, CallErrorKind::WrongRevision, "{error}");
+            assert_eq!((error.shard, error.revision), (Some(shard), Some(1)));
+            assert!(error.never_ran() && !error.retryable);
+            assert!(error.message.contains("runs revision 1"), "{error}");
+        }
+        let reply = via.call(target(), "add", Bytes::new(), only(1)).await;
+        assert_eq!(reply.expect("its revision").payload, expected);
+        let of_query = QueryOptions {
+            revision: Some(1),
+            ..QueryOptions::default()
+        };
+        let query = via.query(target(), "get", Bytes::new(), of_query).await;
+        assert_eq!(query.expect("its revision").revision, 1);
+    }
+    assert_eq!(added().await, "4", "what was refused did not run");
+    rig.stop().await;
+}

@@ -184,9 +184,12 @@ async fn what_cannot_run_here_is_refused_with_the_reason() {
             };
             draft.modules.push(second);
         }),
-        ("has no grants", |draft| {
-            draft.modules[0].grants.insert("http:example.com".into());
-        }),
+        (
+            "granted `http:example.com`, which no node of this version can honour",
+            |draft| {
+                draft.modules[0].grants.insert("http:example.com".into());
+            },
+        ),
         ("no JSON object", |draft| {
             draft.modules[0].options = "[1]".into();
         }),

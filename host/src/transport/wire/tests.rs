@@ -6,11 +6,11 @@ fn bytes(pieces: Pieces) -> Bytes {
     [pieces.first, pieces.second].concat().into()
 }
 
-fn forward(key: Option<&'static [u8]>, payload: Bytes, run: Run) -> Forward {
+fn forward(key: Option<&'static [u8]>, payload: Bytes, run: impl Into<Run>) -> Forward {
     Forward {
         shard: 7,
         generation: 3,
-        run,
+        run: run.into(),
         request: Request {
             method: "put".into(),
             key: key.map(Bytes::from_static),
@@ -24,13 +24,17 @@ fn forward(key: Option<&'static [u8]>, payload: Bytes, run: Run) -> Forward {
 
 #[test]
 fn a_call_arrives_as_it_was_sent() {
-    for run in [
-        Run::Call(None),
-        Run::Call(Some(Durability::Durable)),
-        Run::Call(Some(Durability::Applied)),
-        Run::Query(Read::Applied),
-        Run::Query(Read::Durable),
-    ] {
+    let hows = [
+        How::Call(None),
+        How::Call(Some(Durability::Durable)),
+        How::Call(Some(Durability::Applied)),
+        How::Query(Read::Applied),
+        How::Query(Read::Durable),
+    ];
+    let runs = hows
+        .into_iter()
+        .flat_map(|how| [None, Some(u64::MAX)].map(|revision| Run { how, revision }));
+    for run in runs {
         for key in [None, Some(&b""[..]), Some(b"k\xff\x00")] {
             for payload in [0, 5, ONE_PIECE, 1 << 20] {
                 let sent = forward(key, vec![7; payload].into(), run);
@@ -47,6 +51,28 @@ fn a_call_arrives_as_it_was_sent() {
                     "{left:?}"
                 );
             }
+        }
+    }
+}
+
+/// A node of an older version knows nothing of revisions: it must not take such a request for one that any may run.
+#[test]
+fn an_older_node_does_not_read_a_request_that_one_revision_may_run() {
+    #[derive(Deserialize)]
+    struct Older {
+        run: HowWord,
+    }
+    for (revision, reads) in [(None, true), (Some(3), false)] {
+        let how = How::Call(None);
+        let sent = bytes(encode_call(forward(
+            None,
+            Bytes::new(),
+            Run { how, revision },
+        )));
+        let older = split::<Older>(sent);
+        assert_eq!(older.is_ok(), reads, "{revision:?}");
+        if let Ok((older, _)) = older {
+            assert!(matches!(older.run, HowWord::Call));
         }
     }
 }
@@ -83,7 +109,7 @@ fn the_chain_of_a_call_is_bounded_and_may_be_missing() {
 
 #[test]
 fn time_is_cut_to_what_the_owner_allows() {
-    let sent = forward(None, Bytes::new(), Run::Call(None));
+    let sent = forward(None, Bytes::new(), How::Call(None));
     let got = decode_call(bytes(encode_call(sent)), Duration::from_secs(1)).expect("a call");
     let left = got.request.deadline.saturating_duration_since(clock::now());
     assert!(left <= Duration::from_secs(1), "{left:?}");
@@ -133,7 +159,7 @@ fn what_is_malformed_is_refused_and_named() {
     let good = bytes(encode_call(forward(
         Some(b"key"),
         Bytes::new(),
-        Run::Call(None),
+        How::Call(None),
     )));
     let head = |text: &str| {
         let mut body = BytesMut::new();

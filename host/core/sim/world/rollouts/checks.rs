@@ -85,7 +85,9 @@ impl World {
             }
             match last.outcome {
                 Outcome::Adopted => self.figures.adopted += 1,
-                Outcome::Refused | Outcome::RolledBack => self.figures.rolled_back += 1,
+                Outcome::Refused | Outcome::RolledBack | Outcome::Superseded => {
+                    self.figures.rolled_back += 1;
+                }
             }
             if let Some(rests) = &write.rests {
                 self.check_ended(active, last.outcome, before.counter, rests);
@@ -146,7 +148,7 @@ impl World {
                 let wrong = match outcome {
                     Outcome::Adopted => runs.is_some_and(|runs| !target(runs)),
                     // No shard is touched before every node has said that it can run the target.
-                    Outcome::Refused | Outcome::RolledBack => {
+                    Outcome::Refused | Outcome::RolledBack | Outcome::Superseded => {
                         runs.is_some_and(target)
                             || swaps.is_some_and(target)
                             || (unheard && runs.is_some())
@@ -391,7 +393,7 @@ fn follows_wrongly(before: &RolloutRecord, now: &RolloutRecord) -> Option<&'stat
                 && (now.stable, now.previous) == (before.stable, before.previous)
                 && last.is_some_and(|last| {
                     (last.number, last.target, last.outcome)
-                        == (before.number, old.target, Outcome::RolledBack)
+                        == (before.number, old.target, Outcome::Superseded)
                         && !last.why.is_empty()
                 });
             (!begins).then_some("a rollout does not follow another so")
@@ -415,6 +417,8 @@ fn follows_wrongly(before: &RolloutRecord, now: &RolloutRecord) -> Option<&'stat
                             Outcome::Adopted => {
                                 now.stable == old.target && now.previous == before.stable
                             }
+                            // By another one alone, which is then in progress.
+                            Outcome::Superseded => false,
                             // Nobody is to wonder why.
                             Outcome::Refused | Outcome::RolledBack => {
                                 let from = match last.outcome {

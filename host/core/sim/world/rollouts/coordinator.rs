@@ -344,6 +344,7 @@ impl World {
             shards: shards.into_iter().map(|(_, seen)| seen).collect(),
             old: sum(record.stable),
             new: sum(target),
+            allowed: std::time::Duration::ZERO,
         }
     }
 

@@ -69,7 +69,7 @@ impl World {
                     );
                     assert_eq!(next.stable, last.target);
                 }
-                Outcome::RolledBack | Outcome::Refused => {
+                Outcome::RolledBack | Outcome::Refused | Outcome::Superseded => {
                     assert_eq!(next.stable, self.record.stable);
                     let strays = self.runs.iter().filter(|runs| **runs == last.target);
                     assert_eq!(strays.count(), 0, "no shard runs it");

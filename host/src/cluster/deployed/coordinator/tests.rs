@@ -63,6 +63,7 @@ fn says(node: &str, counter: u64, shards: &[(u32, u64, u64, ShardDoes)]) -> Node
                 does: does.clone(),
             })
             .collect(),
+        migration_ms: 0,
         calls: Vec::new(),
         swaps: SwapsSaid::default(),
         trouble: None,
