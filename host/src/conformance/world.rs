@@ -497,6 +497,7 @@ async fn sent(
         durability: call.applied.then_some(Durability::Applied),
         timeout: call.timeout,
         headers: call.headers.clone(),
+        ..CallOptions::default()
     };
     cluster.call(target, method, payload, options).await
 }
