@@ -214,23 +214,27 @@ impl Case {
     }
 
     /// A script on shard 0.
-    pub(super) fn run<const N: usize>(self, steps: [(Step, Expect); N]) -> Self {
+    pub(super) fn run(self, steps: impl IntoIterator<Item = (Step, Expect)>) -> Self {
         self.run_as(Call::default(), steps)
     }
 
     /// A script as a query on shard 0.
-    pub(super) fn query<const N: usize>(self, steps: [(Step, Expect); N]) -> Self {
+    pub(super) fn query(self, steps: impl IntoIterator<Item = (Step, Expect)>) -> Self {
         self.run_as(Call::query(), steps)
     }
 
     /// A script, in this way.
-    pub(super) fn run_as<const N: usize>(self, call: Call, steps: [(Step, Expect); N]) -> Self {
+    pub(super) fn run_as(
+        self,
+        call: Call,
+        steps: impl IntoIterator<Item = (Step, Expect)>,
+    ) -> Self {
         let (script, expected) = steps.into_iter().unzip();
         self.act(Act::Run(Call { script, ..call }, expected))
     }
 
     /// A script on shard 0 until its results are as expected. Its caller takes what is not durable.
-    pub(super) fn until<const N: usize>(self, steps: [(Step, Expect); N]) -> Self {
+    pub(super) fn until(self, steps: impl IntoIterator<Item = (Step, Expect)>) -> Self {
         let (script, expected) = steps.into_iter().unzip();
         self.act(Act::Until(
             Call {

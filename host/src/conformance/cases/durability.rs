@@ -82,9 +82,9 @@ pub(super) fn cases() -> Vec<Case> {
             .run([(put("d", "1"), seq()), (notify(4), done())])
             .until([(seen(), Expect::Tags(vec![1, 2, 3, 4]))]),
         tags("two hundred tags come in their order")
-            .run(std::array::from_fn::<_, 400, _>(|at| match at % 2 {
+            .run((0..400_u64).map(|at| match at % 2 {
                 0 => (put("a", "1"), seq()),
-                _ => (notify(at as u64 / 2), done()),
+                _ => (notify(at / 2), done()),
             }))
             .until([(seen(), Expect::Tags((0..200).collect()))]),
         tags("a tag is any number of 64 bits")

@@ -111,8 +111,8 @@ fn batch(values: usize) -> Step {
 }
 
 /// A transaction in which so much is read that it is too old at the end.
-fn aged() -> [(Step, Expect); 4_004] {
-    std::array::from_fn(|at| match at {
+fn aged() -> impl Iterator<Item = (Step, Expect)> {
+    (0..4_004).map(|at| match at {
         0 => (put("a", "x"), seq()),
         1 => (begin(1, "snapshot"), done()),
         4_002 => (put("b", "x").on(1), err("limit", "limits.transaction_age")),

@@ -19,8 +19,7 @@
 //! | `sorted` | `get-many` replies in the order of the keys |
 //! | `ascending` | every scan ascends |
 //! | `open-start` | the start of a range is exclusive |
-//! | `closed-end` | the end of a range is left out |
-//! | `one-page` | a cursor ends after its first page |
+//! | `no-end` | the end of a range is left out |
 //! | `ttl-lost` | nothing expires |
 //! | `ttl-seconds` | a time to live is taken for seconds |
 //! | `no-batch` | a batch is written one by one |
