@@ -54,8 +54,8 @@ type reader interface {
 
 type database struct{}
 
-func (database) Get(key []byte) ([]byte, bool, error)          { return db.Get(key) }
-func (database) GetMany(keys ...[]byte) ([][]byte, error)      { return db.GetMany(keys...) }
+func (database) Get(key []byte) ([]byte, bool, error)            { return db.Get(key) }
+func (database) GetMany(keys ...[]byte) ([][]byte, error)        { return db.GetMany(keys...) }
 func (database) Scan(r db.Range, o db.Order) (*db.Cursor, error) { return db.Scan(r, o) }
 func (database) ScanPrefix(prefix []byte, o db.Order) (*db.Cursor, error) {
 	return db.ScanPrefix(prefix, o)
