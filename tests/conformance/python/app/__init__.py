@@ -3,9 +3,11 @@
 from quarry_guest import Call, Guest, QuarryError, Reply, Timer, db, export, query
 from quarry_guest.codec import to_json
 
-from . import form
+from . import database, form, surroundings
 from .script import Script
 from .state import State
+
+COMMANDS = {**database.COMMANDS, **surroundings.COMMANDS}
 
 
 @export
@@ -62,7 +64,7 @@ class Conformance(Guest):
         return not self._stored("on-migrate")
 
     def _run(self, steps: bytes, call: Call = Call("")) -> Reply:
-        with Script(self.state, call) as script:
+        with Script(COMMANDS, self.state, call) as script:
             return script.run(steps)
 
     def _stored(self, key: str) -> bool:

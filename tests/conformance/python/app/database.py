@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from itertools import islice
-from typing import Any, Callable
+from typing import Any
 
 from quarry_guest import db
 
 from .form import Args, invalid, number, number_of, option
-from .script import Script
+from .script import Command, Script
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 _ORDERS: dict[str, object] = {"ascending": False, "descending": True}
@@ -134,7 +134,7 @@ def _drop(script: Script, args: Args) -> list[bytes]:
     return []
 
 
-COMMANDS: dict[str, Callable[[Script, Args], list[bytes]]] = {
+COMMANDS: dict[str, Command] = {
     "db.get": _get,
     "db.get-many": _get_many,
     "db.get-versioned": _get_versioned,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, ContextManager, Union
+from typing import Any, Callable, ContextManager, Mapping, Union
 
 from quarry_guest import Call, QuarryError, Reply, db
 
 from . import form
 from .state import State
 
+#: A command: gives the values of its result.
+Command = Callable[["Script", form.Args], list[bytes]]
 #: What a script opens.
 Handle = Union[db.Cursor, db.Snapshot, db.Transaction]
 
@@ -17,7 +19,8 @@ Handle = Union[db.Cursor, db.Snapshot, db.Transaction]
 class Script:
     """A script in progress; its end gives back what it opened."""
 
-    def __init__(self, state: State, call: Call) -> None:
+    def __init__(self, commands: Mapping[str, Command], state: State, call: Call) -> None:
+        self._commands = commands
         self.state = state
         self.call = call
         #: The seq of its last write.
@@ -54,11 +57,8 @@ class Script:
         return form.list_of([b"ok", *values])
 
     def _command(self, command: bytes, args: form.Args) -> list[bytes]:
-        # The commands are in modules that need this one.
-        from . import database, surroundings
-
         name = command.decode(errors="replace")
-        run = database.COMMANDS.get(name) or surroundings.COMMANDS.get(name)
+        run = self._commands.get(name)
         if not name:
             raise form.invalid()
         if run is None:

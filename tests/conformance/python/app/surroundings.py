@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Callable
 
 from quarry_guest import QuarryError, cluster, context, durability, log, metrics, timers
 from quarry_guest.codec import to_json
 
 from . import ends
 from .form import Args, Failure, flag, invalid, number, number_of, option
-from .script import Script
+from .script import Command, Script
 
 #: Random bytes that a step may ask for.
 _RANDOM_MAX = 1024
@@ -164,7 +163,7 @@ def _throw(_: Script, args: Args) -> list[bytes]:
     raise ValueError(args.text())
 
 
-COMMANDS: dict[str, Callable[[Script, Args], list[bytes]]] = {
+COMMANDS: dict[str, Command] = {
     "durability.durable-seq": _durable_seq,
     "durability.notify-when-durable": _notify,
     "timers.set": _set_timer,
