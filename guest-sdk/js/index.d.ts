@@ -124,7 +124,7 @@ export class QuarryError extends Error {
 
 /**
  * Ends the instance: its call fails as a trap, and a fresh instance takes its place. For memory that is not to be trusted any more. Throws, so
- * that a `catch` of the guest's own is in the way.
+ * that a `catch` of the guest's own is in the way: what it catches then is no `Error`. In a test it is the error `guest-trap`.
  */
 export function abort(why?: string): never;
 

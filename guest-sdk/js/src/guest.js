@@ -109,6 +109,8 @@ export function migrated(isDone) {
  * guest's: its stack goes to the log, and the caller gets the code `exception`.
  */
 export function recordOf(error) {
+  // Of a test: a component ends before this.
+  if (error instanceof Abort) return { code: 'guest-trap', message: error.why, retryable: false };
   if (error instanceof QuarryError) {
     return { code: error.code, message: error.message, retryable: error.retryable };
   }

@@ -30,7 +30,10 @@ export default defineGuest(() => {
       for (const step of [() => stored('on-stop'), () => db.put('stopped', reason)]) {
         try {
           step();
-        } catch {}
+        } catch (error) {
+          // Not an abort.
+          if (!(error instanceof Error)) throw error;
+        }
       }
     },
     validate(options) {
