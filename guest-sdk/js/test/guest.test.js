@@ -45,7 +45,7 @@ test('an abort is no error of an export, but what ends the instance', () => {
     () => durableEvents.durable([1n]),
     () => timerEvents.fire('a', payload, 1n),
   ]) {
-    assert.throws(run, isNoRecord);
+    host.run(() => assert.throws(run, isNoRecord));
   }
 });
 
