@@ -15,6 +15,7 @@ use crate::guest::wasm::{self, Inspection, Runtime};
 use crate::guest::{Limits, Module};
 use crate::metrics;
 
+mod calls;
 mod case;
 mod cases;
 mod expect;

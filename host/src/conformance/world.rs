@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::calls::{failed, sent};
 use super::case::{Act, Call, Case, Failing, Group, Reply, Swap};
 use super::expect::{Answer, Expect, Known};
 use super::script::{self, Memo};
 use super::{Lines, Options, Subject, form};
 use crate::Cluster;
-use crate::call::{CallError, CallOptions, CallReply, Durability, QueryOptions, Source, Target};
+use crate::call::{CallError, CallReply, Source};
 use crate::clock;
 use crate::cluster::{StartError, SwapError, SwapOptions};
 use crate::config::{Config, Probe};
-use crate::guest::{Failure, TrapKind};
+use crate::guest::Failure;
 use crate::metrics;
 use crate::store::Store;
 use crate::store::faults::{Fault, FaultStore, Faults, Op, Rule};
@@ -473,78 +474,6 @@ impl<'a> World<'a> {
                 && line.rsplit(' ').next() == Some(value)
         }))
     }
-}
-
-async fn sent(
-    cluster: &Cluster,
-    call: &Call,
-    method: &str,
-    payload: Bytes,
-) -> Result<CallReply, CallError> {
-    let target = match &call.key {
-        Some(key) => Target::key(key.clone()),
-        None => Target::Shard(call.shard),
-    };
-    if call.query {
-        let options = QueryOptions {
-            timeout: call.timeout,
-            headers: call.headers.clone(),
-            ..QueryOptions::default()
-        };
-        return cluster.query(target, method, payload, options).await;
-    }
-    let options = CallOptions {
-        durability: call.applied.then_some(Durability::Applied),
-        timeout: call.timeout,
-        headers: call.headers.clone(),
-        ..CallOptions::default()
-    };
-    cluster.call(target, method, payload, options).await
-}
-
-impl Failing {
-    fn is(&self, error: &CallError) -> bool {
-        match self {
-            Self::Guest(code, says, retryable) => {
-                error.source() == Source::Guest
-                    && error.code == *code
-                    && error.message.contains(says)
-                    && error.retryable == *retryable
-            }
-            Self::Trap(kind) => is_trap(error, *kind),
-            Self::Either(kinds) => {
-                error.source() == Source::Guest || kinds.iter().any(|kind| is_trap(error, *kind))
-            }
-            Self::Host(kind) => error.kind == *kind,
-        }
-    }
-
-    fn shown(&self) -> String {
-        match self {
-            Self::Guest(code, says, retryable) => {
-                let retryable = if *retryable { "" } else { "not " };
-                format!("the guest's error {code}, {retryable}retryable, that says {says:?}")
-            }
-            Self::Trap(kind) => format!("a trap ({kind})"),
-            Self::Either(kinds) => {
-                let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();
-                format!("an error of the guest, or a trap ({})", kinds.join(", "))
-            }
-            Self::Host(kind) => format!("the host's error {}", kind.code()),
-        }
-    }
-}
-
-fn is_trap(error: &CallError, kind: TrapKind) -> bool {
-    error.kind == crate::call::CallErrorKind::Trap(kind)
-}
-
-fn failed(error: &CallError) -> Ended {
-    Ended::Failed(format!(
-        "it failed with {} ({:?}): {error}",
-        error.code,
-        error.source()
-    ))
 }
 
 fn metrics_text() -> Result<String, Ended> {

@@ -23,6 +23,10 @@ use crate::guest::{Failure, ShardStatus};
 const PUT_OFF: Duration = Duration::from_secs(1);
 
 /// What the guest is to run next.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives for a moment, once a call: a box would cost more"
+)]
 pub(super) enum Work {
     Call(Call),
     Fire,

@@ -208,7 +208,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (scan(1, None, None, UP), done()),
                 (
                     next(1, 1_000),
-                    Expect::That("1,000 entries in their order", |values| numbered(values)),
+                    Expect::That("1,000 entries in their order", numbered),
                 ),
                 (next(1, 1_000), done()),
             ]),
