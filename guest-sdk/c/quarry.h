@@ -135,6 +135,8 @@ quarry_status quarry_reply_text(quarry_reply *reply, const char *format, ...) __
 
 // Milliseconds until the caller gives up; false outside of a call.
 bool quarry_time_left(uint64_t *milliseconds);
+// The caller's W3C trace context.
+quarry_optional quarry_traceparent(void);
 // A header of the request, by name in any case: `content-type`, `accept`, `traceparent`, `tracestate`, `idempotency-key`, and
 // all that begin with `x-`.
 quarry_optional quarry_header(const char *name);
@@ -298,6 +300,8 @@ typedef struct {
   const char *name;
   quarry_bytes value;
 } quarry_field;
+// Whether lines of this level go anywhere, to save the work of gathering what they say.
+bool quarry_log_enabled(quarry_level level);
 // A line in the guest's log on the host. Made only where lines of this level go anywhere.
 void quarry_log(quarry_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // The same with up to 32 fields.

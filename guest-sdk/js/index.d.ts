@@ -122,6 +122,12 @@ export class QuarryError extends Error {
   static invalidArgument(why: string): QuarryError;
 }
 
+/**
+ * Ends the instance: its call fails as a trap, and a fresh instance takes its place. For memory that is not to be trusted any more. Throws, so
+ * that a `catch` of the guest's own is in the way: what it catches then is no `Error`. In a test it is the error `guest-trap`.
+ */
+export function abort(why?: string): never;
+
 /** Text as UTF-8; bytes as they are. */
 export function bytes(value: Bytes): Uint8Array;
 /** Bytes as text, or the error `invalid-data`. */

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use crate::support::guests::{component, runtime};
 use crate::support::process::{self, guest};
 
+mod languages;
+
 /// Faults of the reference guest (`tests/conformance/rust/src/broken.rs`), and a case that has to find each.
 #[rustfmt::skip]
 const BROKEN: &[(&str, &str)] = &[

@@ -66,6 +66,12 @@ bool quarry_time_left(uint64_t *milliseconds) {
   return true;
 }
 
+quarry_optional quarry_traceparent(void) {
+  quarry_wit_string_t got;
+  bool some = quarry_shard_current_call_traceparent(&got);
+  return (quarry_optional){some, some ? quarry_from_string(got) : quarry_view("", 0)};
+}
+
 quarry_optional quarry_header(const char *name) {
   quarry_wit_string_t text = quarry_to_string(quarry_text(name)), got;
   bool some = quarry_shard_current_call_header(&text, &got);
@@ -192,8 +198,10 @@ static quarry_wit_list_tuple2_string_string_t pairs(const quarry_field *fields, 
   return (quarry_wit_list_tuple2_string_string_t){list, count};
 }
 
+bool quarry_log_enabled(quarry_level level) { return quarry_shard_log_enabled((quarry_shard_log_level_t)level); }
+
 void quarry_log(quarry_level level, const char *format, ...) {
-  if (!quarry_shard_log_enabled((quarry_shard_log_level_t)level)) return;
+  if (!quarry_log_enabled(level)) return;
   va_list args;
   va_start(args, format);
   quarry_bytes message = quarry_vprintf(format, args);
@@ -202,7 +210,7 @@ void quarry_log(quarry_level level, const char *format, ...) {
 }
 
 void quarry_log_fields(quarry_level level, quarry_bytes message, const quarry_field *fields, size_t count) {
-  if (!quarry_shard_log_enabled((quarry_shard_log_level_t)level)) return;
+  if (!quarry_log_enabled(level)) return;
   quarry_wit_string_t text = quarry_to_string(message);
   quarry_wit_list_tuple2_string_string_t list = pairs(fields, count);
   quarry_shard_log_write((quarry_shard_log_level_t)level, &text, &list);

@@ -49,9 +49,9 @@ func Put(key, value []byte) (Seq, error) {
 	return write(host.Op{Kind: host.Put, Key: key, Value: value})
 }
 
-// PutFor stores a value that expires after `ttl`, at least a millisecond.
+// PutFor stores a value that expires after `ttl`. Less than a millisecond fails with `invalid-argument`.
 func PutFor(key, value []byte, ttl time.Duration) (Seq, error) {
-	return write(host.Op{Kind: host.Put, Key: key, Value: value, TTL: milliseconds(ttl)})
+	return write(expiring(key, value, ttl))
 }
 
 // Remove deletes a key, whether it exists or not.
@@ -72,7 +72,7 @@ func (b *Batch) Put(key, value []byte) {
 
 // PutFor adds the storing of a value that expires.
 func (b *Batch) PutFor(key, value []byte, ttl time.Duration) {
-	b.ops = append(b.ops, host.Op{Kind: host.Put, Key: key, Value: value, TTL: milliseconds(ttl)})
+	b.ops = append(b.ops, expiring(key, value, ttl))
 }
 
 // Remove adds the removal of a key.
@@ -116,7 +116,7 @@ func getMany(from host.Reader, keys [][]byte) ([][]byte, error) {
 	return got, nil
 }
 
-// At least one, as less would be for ever.
-func milliseconds(ttl time.Duration) uint64 {
-	return uint64(max(ttl, time.Millisecond) / time.Millisecond)
+// Less than a millisecond is 0, which the host refuses.
+func expiring(key, value []byte, ttl time.Duration) host.Op {
+	return host.Op{Kind: host.Put, Key: key, Value: value, Expires: true, TTL: uint64(max(ttl, 0) / time.Millisecond)}
 }

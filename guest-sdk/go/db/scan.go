@@ -2,6 +2,7 @@ package db
 
 import (
 	"iter"
+	"time"
 
 	"quarry/guest/internal/guest"
 	"quarry/guest/internal/host"
@@ -202,6 +203,11 @@ func (t *Tx) Write(b *Batch) error {
 // Put stores a value at the commit.
 func (t *Tx) Put(key, value []byte) error {
 	return guest.Unwrap(t.host.Write(host.Op{Kind: host.Put, Key: key, Value: value}))
+}
+
+// PutFor stores a value at the commit, that expires `ttl` after it.
+func (t *Tx) PutFor(key, value []byte, ttl time.Duration) error {
+	return guest.Unwrap(t.host.Write(expiring(key, value, ttl)))
 }
 
 // Remove removes a key at the commit.

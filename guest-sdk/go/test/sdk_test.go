@@ -126,6 +126,32 @@ func TestATransactionBeginsAgainOnAConflict(t *testing.T) {
 	}
 }
 
+func TestATimeToLiveIsAtLeastAMillisecond(t *testing.T) {
+	for _, row := range []struct {
+		ttl  time.Duration
+		code string
+	}{{-time.Second, "invalid-argument"}, {0, "invalid-argument"}, {time.Millisecond - 1, "invalid-argument"}, {time.Millisecond, ""}} {
+		quarrytest.Reset(t)
+		key := []byte("a")
+		for name, put := range map[string]func() error{
+			"put":   func() error { _, err := db.PutFor(key, nil, row.ttl); return err },
+			"batch": func() error { var b db.Batch; b.PutFor(key, nil, row.ttl); _, err := b.Write(); return err },
+			"transaction": func() error {
+				return db.Transact(db.Serializable, func(tx *db.Tx) error { return tx.PutFor(key, nil, row.ttl) })
+			},
+		} {
+			err := run(t, put)
+			if (err == nil) != (row.code == "") || err != nil && err.Code != row.code {
+				t.Errorf("%s for %v: %v", name, row.ttl, err)
+			}
+		}
+		stored, err := db.GetVersioned(key)
+		if err != nil || (stored != nil) != (row.code == "") || stored != nil && stored.Expires.Sub(stored.Created) != row.ttl {
+			t.Errorf("%v: %v, %v", row.ttl, stored, err)
+		}
+	}
+}
+
 func TestWhatACallLeavesOpenIsClosed(t *testing.T) {
 	quarrytest.Reset(t)
 	var left *db.Cursor

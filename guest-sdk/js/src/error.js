@@ -38,6 +38,21 @@ export class QuarryError extends Error {
   }
 }
 
+/** The end of the instance, on its way out. Not an error: nothing of the SDK makes one of it. */
+export class Abort {
+  constructor(why) {
+    this.why = why;
+  }
+}
+
+/**
+ * Ends the instance: its call fails as a trap, and a fresh instance takes its place. For memory that is not to be trusted any more. Only a `catch` of
+ * the guest's own is in the way.
+ */
+export function abort(why = 'the guest ended itself') {
+  throw new Abort(String(why));
+}
+
 /** Runs a function of the host, whose errors come as records. */
 export function hosted(body) {
   try {

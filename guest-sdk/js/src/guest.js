@@ -4,7 +4,7 @@ import * as wit from '#wit/current-call';
 import { bytes, received } from './bytes.js';
 import { Call, Reply, sync } from './call.js';
 import { parsed } from './context.js';
-import { QuarryError, reason } from './error.js';
+import { Abort, QuarryError, reason } from './error.js';
 import * as log from './log.js';
 import { Timer } from './timer.js';
 
@@ -70,7 +70,7 @@ export function exportsOf(guest) {
         try {
           done(handlers().validate(parsed(options)), '`validate`');
         } catch (error) {
-          throw reason(error);
+          throw ended(error) ?? reason(error);
         }
       },
     },
@@ -109,6 +109,8 @@ export function migrated(isDone) {
  * guest's: its stack goes to the log, and the caller gets the code `exception`.
  */
 export function recordOf(error) {
+  // Of a test: a component ends before this.
+  if (error instanceof Abort) return { code: 'guest-trap', message: error.why, retryable: false };
   if (error instanceof QuarryError) {
     return { code: error.code, message: error.message, retryable: error.retryable };
   }
@@ -127,13 +129,20 @@ function done(value, what) {
   sync(value, what);
 }
 
+/** What an export throws that ends the instance: no record of an error, so that what runs the component gives up. */
+function ended(error) {
+  if (!(error instanceof Abort)) return undefined;
+  log.error(error.why);
+  return error;
+}
+
 /** Whatever is thrown becomes an error record: an exception is no trap, and the instance goes on. */
 function guarded(body) {
   return (...args) => {
     try {
       return body(...args);
     } catch (error) {
-      throw recordOf(error);
+      throw ended(error) ?? recordOf(error);
     }
   };
 }
@@ -144,6 +153,7 @@ function quiet(body) {
     try {
       body(...args);
     } catch (error) {
+      if (error instanceof Abort) throw ended(error);
       recordOf(error instanceof QuarryError ? new Error(`${error.code}: ${error.message}`, { cause: error }) : error);
     }
   };

@@ -2,7 +2,7 @@
 
 export { base64, bytes, codec, compare, concat, fromJson, text, textOrUndefined, toJson } from './bytes.js';
 export { Call, Reply } from './call.js';
-export { QuarryError } from './error.js';
+export { abort, QuarryError } from './error.js';
 export { defineGuest } from './guest.js';
 export { Timer } from './timer.js';
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Reply, QuarryError, cluster, context, db, defineGuest, durability, log, metrics, timers } from '../src/index.js';
+import { Reply, QuarryError, abort, cluster, context, db, defineGuest, durability, log, metrics, timers } from '../src/index.js';
 import { exportsOf } from '../src/guest.js';
 import { Host } from '../src/testing.js';
 
@@ -25,6 +25,28 @@ test('what a handler returns becomes a reply', () => {
     assert.equal(reply.contentType, contentType);
   }
   assert.ok(new Host(defineGuest({ calls: { get: () => Reply.empty().whenApplied() } })).call('get').isApplied);
+});
+
+test('an abort is no error of an export, but what ends the instance', () => {
+  const end = () => abort('on purpose');
+  const guest = defineGuest({ calls: { end }, queries: { ask: end }, start: end, stop: end, validate: end, durable: end, fire: end });
+  const { handler, queries, lifecycle, options, durableEvents, timerEvents } = exportsOf(guest);
+  const host = new Host(defineGuest({ calls: { end } }));
+  assert.throws(() => host.call('end'), { code: 'guest-trap', message: 'on purpose' });
+  const payload = new Uint8Array();
+  // What has no code is no record of an error: it cannot be handed to the host.
+  const isNoRecord = (thrown) => thrown.why === 'on purpose' && thrown.code === undefined;
+  for (const run of [
+    () => handler.call('end', undefined, payload),
+    () => queries.query('ask', undefined, payload),
+    () => lifecycle.start(),
+    () => lifecycle.stop('stopping'),
+    () => options.validate('{}'),
+    () => durableEvents.durable([1n]),
+    () => timerEvents.fire('a', payload, 1n),
+  ]) {
+    host.run(() => assert.throws(run, isNoRecord));
+  }
 });
 
 test('what is thrown becomes an error, and only a fault is logged', () => {

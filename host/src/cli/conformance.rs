@@ -68,10 +68,10 @@ async fn tested(
 ) -> Result<Exit, Error> {
     let (path, _) = verify::target(&args.target, out).await?;
     let component = running::read(&path)?;
-    let other = match &args.against {
-        Some(path) => Some((path, running::read(path)?)),
-        None => None,
-    };
+    let mut others = Vec::new();
+    for path in &args.against {
+        others.push(guest(path, running::read(path)?));
+    }
     // Whatever else this process would log is told by the case.
     let lines = Lines::catch().map_err(|error| Error::Failed(error.to_string()))?;
     options.lines = Some(lines);
@@ -83,11 +83,11 @@ async fn tested(
     })
     .await;
     let of_some = !options.only.is_empty() || !options.matching.is_empty();
-    let figures = if args.no_figures || (of_some && other.is_none()) {
+    let figures = if args.no_figures || (of_some && others.is_empty()) {
         Vec::new()
     } else {
         let mut guests = vec![guest(&path, component)];
-        guests.extend(other.map(|(path, component)| guest(path, component)));
+        guests.extend(others);
         let measured = guests::measure(&guests, TURN, |text| out.note(text)).await;
         measured.map_err(|error| Error::Failed(error.to_string()))?
     };

@@ -140,13 +140,18 @@ impl Process {
     }
 
     /// Waits for the end.
-    pub async fn ended(mut self) -> Ended {
-        let until = Instant::now() + DEADLINE;
+    pub async fn ended(self) -> Ended {
+        self.ended_within(DEADLINE).await
+    }
+
+    /// Waits for the end, for so long at most.
+    pub async fn ended_within(mut self, limit: Duration) -> Ended {
+        let until = Instant::now() + limit;
         let status: ExitStatus = loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 break status;
             }
-            assert!(Instant::now() < until, "it did not end within {DEADLINE:?}");
+            assert!(Instant::now() < until, "it did not end within {limit:?}");
             tokio::time::sleep(POLL).await;
         };
         // Whatever it started may hold the pipes open: what it printed is what came until it ended, and shortly after.

@@ -64,10 +64,24 @@ func view[T any](address, length uint32) []T {
 }
 
 // Address is where bytes lie. Who gives it to the host keeps the bytes alive meanwhile.
-func Address(bytes []byte) uint32 { return uint32(uintptr(unsafe.Pointer(unsafe.SliceData(bytes)))) }
+func Address(bytes []byte) uint32 { return addressOf(unsafe.Pointer(unsafe.SliceData(bytes))) }
 
 // AddressOf is where the bytes of a string lie.
-func AddressOf(text string) uint32 { return uint32(uintptr(unsafe.Pointer(unsafe.StringData(text)))) }
+func AddressOf(text string) uint32 { return addressOf(unsafe.Pointer(unsafe.StringData(text))) }
+
+// Never true, which the compiler does not know.
+var never struct {
+	is      bool
+	pointer unsafe.Pointer
+}
+
+// A number does not move along with what it points to, and a stack moves when it grows: what has an address is on the heap.
+func addressOf(pointer unsafe.Pointer) uint32 {
+	if never.is {
+		never.pointer = pointer
+	}
+	return uint32(uintptr(pointer))
+}
 
 // Flag is a truth value as a parameter.
 func Flag(is bool) uint32 {

@@ -44,7 +44,8 @@ func (c *Call) UnknownMethod() error {
 // TimeLeft is how long the caller still waits; false outside of a call.
 func (*Call) TimeLeft() (time.Duration, bool) {
 	ms, some := host.Deadline()
-	return time.Duration(min(ms, 1<<53)) * time.Millisecond, some
+	const most = uint64(1<<63-1) / uint64(time.Millisecond)
+	return time.Duration(min(ms, most)) * time.Millisecond, some
 }
 
 // Header is a header of the request, by name in any case: `content-type`, `accept`, `traceparent`, `tracestate`, `idempotency-key`, and all

@@ -105,6 +105,9 @@ func check(op Op) *Error {
 	if len(op.Value) > maxValue {
 		return fail("invalid-value", "a value has up to %d bytes, not %d (limits.value)", maxValue, len(op.Value))
 	}
+	if op.Expires && op.TTL == 0 {
+		return fail("invalid-argument", "a time to live is at least 1 ms")
+	}
 	if op.Kind == Merge {
 		return fail("no-merge-operator", "the cluster has no merge operator (merge_operator)")
 	}
@@ -131,7 +134,7 @@ func (d *Double) apply(ops []Op) uint64 {
 			continue
 		}
 		row := row{value: slices.Clone(op.Value), seq: d.seq, created: now}
-		if op.TTL > 0 {
+		if op.Expires {
 			row.expires = now + int64(op.TTL)
 		}
 		d.rows[string(op.Key)] = row

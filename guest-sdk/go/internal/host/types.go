@@ -26,10 +26,11 @@ type Versioned struct {
 // Entry is a key and its value.
 type Entry struct{ Key, Value []byte }
 
-// Op is an operation of a batch. TTL is milliseconds, 0 for never.
+// Op is an operation of a batch. A put that expires does so after TTL milliseconds.
 type Op struct {
 	Kind       uint8
 	Key, Value []byte
+	Expires    bool
 	TTL        uint64
 }
 

@@ -145,7 +145,7 @@ func GetVersioned(key []byte) (got *Versioned, err *Error) {
 func Write(op Op) (uint64, *Error) {
 	return numbered(func(ret unsafe.Pointer) {
 		switch {
-		case op.Kind == Put && op.TTL > 0:
+		case op.Kind == Put && op.Expires:
 			dbPutFor(data(op.Key), size(op.Key), data(op.Value), size(op.Value), op.TTL, ret)
 		case op.Kind == Put:
 			dbPut(data(op.Key), size(op.Key), data(op.Value), size(op.Value), ret)
@@ -171,7 +171,7 @@ func WriteAll(ops []Op) (uint64, *Error) {
 		words[0] = uint32(op.Kind)
 		words[1], words[2] = abi.Address(op.Key), size(op.Key)
 		words[3], words[4] = abi.Address(op.Value), size(op.Value)
-		words[6] = abi.Flag(op.TTL > 0)
+		words[6] = abi.Flag(op.Expires)
 		list[5*i+4] = op.TTL
 	}
 	defer runtime.KeepAlive(ops)
@@ -327,7 +327,7 @@ func (t *transaction) Write(op Op) *Error {
 	}
 	return try(4, func(ret unsafe.Pointer) {
 		switch {
-		case op.Kind == Put && op.TTL > 0:
+		case op.Kind == Put && op.Expires:
 			transactionPutFor(t.handle, data(op.Key), size(op.Key), data(op.Value), size(op.Value), op.TTL, ret)
 		case op.Kind == Put:
 			transactionPut(t.handle, data(op.Key), size(op.Key), data(op.Value), size(op.Value), ret)

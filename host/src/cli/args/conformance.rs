@@ -45,9 +45,9 @@ pub struct Conformance {
     /// List the cases and run none
     #[arg(long)]
     pub list: bool,
-    /// Measure this guest as well, side by side
+    /// Measure this guest as well, side by side; may be given several times
     #[arg(long, value_name = "FILE")]
-    pub against: Option<PathBuf>,
+    pub against: Vec<PathBuf>,
     /// Measure nothing
     #[arg(long, conflicts_with = "against")]
     pub no_figures: bool,

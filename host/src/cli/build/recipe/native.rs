@@ -70,6 +70,9 @@ pub(super) fn c(dir: &Path, component: &Path) -> Result<Step, Error> {
         "-Wall",
         "-Wextra",
         "-Wl,--strip-debug",
+        // Below everything else, so that running out of it traps and overwrites nothing; and as large as Rust's.
+        "-Wl,--stack-first",
+        "-Wl,-z,stack-size=1048576",
         "-I",
         SDK,
         "-o",
