@@ -1,6 +1,6 @@
 // Package cluster calls other shards, wherever they are. The caller waits, and so do the other calls of its shard. A call is never sent
-// twice: after `timeout` or `connection-lost` it may have run. Routing errors: `unassigned`, `not-owner`, `unreachable` (it did not run), `timeout`,
-// `connection-lost`, `call-cycle`, `call-depth`; those of the called guest are its own.
+// twice: after `timeout` or `outcome-unknown` it may have run. Routing errors: `unassigned`, `not-owner`, `unreachable` (it did not run), `timeout`,
+// `outcome-unknown`, `call-cycle`, `call-depth`; those of the called guest are its own.
 package cluster
 
 import (

@@ -1,6 +1,6 @@
 """Calls to other shards of this cluster, wherever they are. The caller waits, and so do the other calls of its shard.
 
-The errors are those of `cluster.wit`: `unassigned`, `not-owner`, `unreachable` (it did not run), `timeout`, `connection-lost` (it may have run),
+The errors are those of `cluster.wit`: `unassigned`, `not-owner`, `unreachable` (it did not run), `timeout`, `outcome-unknown` (it may have run),
 `call-cycle`, `call-depth`, and those of the called guest.
 """
 
