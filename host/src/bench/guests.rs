@@ -105,11 +105,13 @@ struct Measured {
 
 impl Measured {
     async fn new(guest: &Guest) -> Result<Self, Error> {
+        // A cache of its own, which is empty and goes again: none would be that of all nodes of this user, who may have run the guest before.
+        let folder = tempfile::tempdir().map_err(|error| Error(error.to_string()))?;
         let options = RuntimeOptions {
             instances: INSTANCES + 16,
             writers: INSTANCES,
             compile_threads: 1,
-            cache_dir: None,
+            cache_dir: Some(folder.path().to_owned()),
         };
         let runtime = Runtime::new(options).map_err(|error| Error(error.to_string()))?;
         let begun = clock::now();

@@ -240,6 +240,8 @@ fn the_tables_are_the_wit() {
         include_str!("../../../../../wit/durable-events.wit"),
         include_str!("../../../../../wit/timers.wit"),
         include_str!("../../../../../wit/timer-events.wit"),
+        include_str!("../../../../../wit/cluster.wit"),
+        include_str!("../../../../../wit/metrics.wit"),
         include_str!("../../../../../wit/log.wit"),
         include_str!("../../../../../wit/handler.wit"),
         include_str!("../../../../../wit/queries.wit"),
