@@ -18,6 +18,8 @@ pub enum Way {
     StartFails,
     /// Its start traps.
     StartTraps,
+    /// Its start hangs.
+    StartHangs,
     /// Its `resume` fails with an error.
     ResumeFails,
     /// Its `resume` traps.
@@ -39,7 +41,7 @@ pub enum Way {
 }
 
 /// What a name of the library does, and whether it hands memory over.
-const LOGIC: [(&str, Way, bool); 13] = [
+const LOGIC: [(&str, Way, bool); 14] = [
     ("plain-1", Way::Good, false),
     ("plain-2", Way::Good, false),
     ("plain-3", Way::Good, false),
@@ -47,6 +49,7 @@ const LOGIC: [(&str, Way, bool); 13] = [
     ("memory-2", Way::Good, true),
     ("start-fails", Way::StartFails, false),
     ("start-traps", Way::StartTraps, false),
+    ("start-hangs", Way::StartHangs, false),
     ("resume-fails", Way::ResumeFails, true),
     ("resume-traps", Way::ResumeTraps, true),
     ("suspend-hangs", Way::SuspendHangs, true),
@@ -105,6 +108,7 @@ impl<const MEMORY: bool, const MIGRATES: bool> Logic for Adder<MEMORY, MIGRATES>
         match self.way {
             Way::StartFails => Err(GuestError::new("mine", "start failed on purpose")),
             Way::StartTraps => panic!("start panicked on purpose"),
+            Way::StartHangs => std::future::pending().await,
             _ => Ok(()),
         }
     }
