@@ -91,6 +91,9 @@ def scan_of(call: Call) -> Scan:
             raise QuarryError.invalid_payload(f"unknown field `{name}`, expected one of {', '.join(f'`{name}`' for name in known)}")
         if name in ("prefix", "start", "end") and not isinstance(value, (str, type(None))):
             raise QuarryError.invalid_payload(f"`{name}` is a string")
+        # JSON may escape half a character, which no key has.
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise QuarryError.invalid_payload(f"`{name}` has half of a surrogate pair")
         if name == "limit" and value is not None and (type(value) is not int or not 1 <= value <= MAX_LIMIT):
             raise QuarryError.invalid_payload(f"`limit` is 1 to {MAX_LIMIT}, not {value}")
         if name == "reverse" and not isinstance(value, bool):

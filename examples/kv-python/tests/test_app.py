@@ -80,6 +80,7 @@ class KvTest(unittest.TestCase):
             ("scan", '{"limit": 100001}', "invalid-payload"),
             ("scan", '{"limits": 1}', "invalid-payload"),
             ("scan", '{"prefix": "a", "start": "b"}', "invalid-payload"),
+            ("scan", '{"prefix": "\\ud83d"}', "invalid-payload"),
             ("put", "value", "missing-key"),
             ("get", "", "missing-key"),
             ("delete", "", "missing-key"),
