@@ -1,7 +1,7 @@
 //! The conformance suite: cases over the whole WIT that a guest in any language passes by doing what `tests/conformance/README.md` says.
 //!
-//! A case is a description ([`case`]): scripts that the guest runs, what each step has to give, and what happens to its node meanwhile. The
-//! tables are in `cases/`; [`world`] carries a case out on a node of its own, in this process, on a store in memory. Time is the machine's.
+//! A case is a description (`case.rs`): scripts that the guest runs, what each step has to give, and what happens to its node meanwhile. The
+//! tables are in `cases/`; `world.rs` carries a case out on a node of its own, in this process, on a store in memory. Time is the machine's.
 
 use std::sync::Arc;
 use std::time::Duration;

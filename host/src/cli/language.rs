@@ -1,6 +1,6 @@
 //! The languages that `quarry new` makes projects in, and that `quarry build` builds without being told how.
 //!
-//! A further language is a row of [`LANGUAGES`], its templates in `new/templates.rs`, and its recipe in `build/recipe.rs`.
+//! A further language is a row of `LANGUAGES`, its templates in `new/templates.rs`, and its recipe in `build/recipe.rs`.
 
 use clap::ValueEnum;
 

@@ -1,7 +1,7 @@
 //! The metrics that guests keep themselves, as `quarry_guest_NAME` with the labels `cluster`, `module` and their own.
 //!
 //! Guests are hostile, and series are for ever: no exporter forgets one. So a node keeps [`MODULES_MAX`] modules by name, each with its
-//! bounds ([`book`]), over any number of revisions and swaps. A module that comes again under its name goes on where it was. What is over
+//! bounds (`book.rs`), over any number of revisions and swaps. A module that comes again under its name goes on where it was. What is over
 //! a bound or not well formed is dropped, counted and said once a minute; nothing fails.
 //!
 //! The registry is of the process, as the recorder is. Names that would render as those of another metric are refused by
