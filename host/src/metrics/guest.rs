@@ -5,7 +5,7 @@
 //! a bound or not well formed is dropped, counted and said once a minute; nothing fails.
 //!
 //! The registry is of the process, as the recorder is. Names that would render as those of another metric are refused by
-//! [`Families`](book::Families), so that the text of all stays valid.
+//! `Families`, so that the text of all stays valid.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
