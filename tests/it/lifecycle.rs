@@ -10,7 +10,7 @@ use quarry::guest::TrapKind;
 use quarry::guest::native as logic;
 
 use crate::support::native::{self, Register, call, config};
-use crate::support::store::{fresh, within};
+use crate::support::store::{begun, fresh, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_opens_every_shard_before_it_returns() {
@@ -179,7 +179,7 @@ async fn a_full_queue_refuses_and_a_late_call_never_runs() {
             timeout: Some(timeout),
             ..CallOptions::default()
         };
-        tokio::spawn(async move {
+        begun(async move {
             cluster
                 .call(Target::key("a"), "wait", "".into(), options)
                 .await

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::support::native::{call, config};
-use crate::support::store::{fresh, within};
+use crate::support::store::{begun, fresh, within};
 
 /// What a guest waits for, and what it was told.
 #[derive(Clone)]
@@ -135,7 +135,7 @@ type Calling = JoinHandle<Result<CallReply, CallError>>;
 
 fn calling(cluster: &Cluster, method: &'static str) -> Calling {
     let cluster = cluster.clone();
-    tokio::spawn(async move { call(&cluster, "a", method, "x").await })
+    begun(async move { call(&cluster, "a", method, "x").await })
 }
 
 fn querying(cluster: &Cluster, payload: usize, timeout: Duration) -> Calling {
@@ -144,7 +144,7 @@ fn querying(cluster: &Cluster, payload: usize, timeout: Duration) -> Calling {
         timeout: Some(timeout),
         ..QueryOptions::default()
     };
-    tokio::spawn(async move {
+    begun(async move {
         let payload = vec![0; payload].into();
         cluster
             .query(Target::Shard(0), "wait", payload, options)

@@ -11,7 +11,7 @@ use quarry::guest::native::{self, Logic};
 use quarry::guest::{GuestError, InstanceContext, Module, Reply, Request};
 use tokio::sync::watch;
 
-use crate::support::store::within;
+use crate::support::store::{begun, within};
 
 /// What the calls of a test wait for, and how many of them do.
 #[derive(Clone)]
@@ -139,7 +139,7 @@ pub fn beside(
     payload: &'static str,
 ) -> tokio::task::JoinHandle<Result<CallReply, CallError>> {
     let cluster = cluster.clone();
-    tokio::spawn(async move { call(&cluster, shard, method, payload).await })
+    begun(async move { call(&cluster, shard, method, payload).await })
 }
 
 /// What a query of what is durable says.

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::guests::{self, ask, refused, shown};
 use crate::support::native::{applied, call, config};
-use crate::support::store::{Held, within};
+use crate::support::store::{Held, begun, within};
 
 fn one_shard() -> Config {
     Config {
@@ -26,7 +26,7 @@ fn spawn(
     options: CallOptions,
 ) -> JoinHandle<Result<CallReply, CallError>> {
     let (cluster, payload) = (cluster.clone(), payload.into());
-    tokio::spawn(async move {
+    begun(async move {
         cluster
             .call(Target::key("a"), method, payload, options)
             .await

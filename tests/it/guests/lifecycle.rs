@@ -11,7 +11,7 @@ use quarry::guest::TrapKind;
 
 use crate::support::guests::{self, ask, options, refused};
 use crate::support::native::{call, config};
-use crate::support::store::{fresh, within};
+use crate::support::store::{begun, fresh, within};
 
 fn with(text: &str) -> Config {
     let mut config = config();
@@ -208,7 +208,7 @@ async fn stop_during(method: &'static str, payload: &'static str) {
     let shard = cluster.shard_for(b"a");
     let spawn = |method: &'static str, payload: &'static str| {
         let cluster = cluster.clone();
-        tokio::spawn(async move { call(&cluster, "a", method, payload).await })
+        begun(async move { call(&cluster, "a", method, payload).await })
     };
     let queued = async |calls| {
         within(async {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
@@ -17,6 +18,7 @@ use object_store::{
 };
 use quarry::store::Store;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// The store of a test.
 #[derive(Clone)]
@@ -213,4 +215,18 @@ pub async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await
         .expect("nothing came of it within 20 s")
+}
+
+/// A task whose first step is taken here and now, so that several enter a queue in the order in which they are written down: tasks alone
+/// would race for their places.
+pub fn begun<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let mut future = Box::pin(future);
+    // The task polls it again at once, with a waker of its own.
+    match future.as_mut().now_or_never() {
+        Some(output) => tokio::spawn(async { output }),
+        None => tokio::spawn(future),
+    }
 }
