@@ -314,6 +314,8 @@ section! {
     query_instances: usize = 4, Kind::Count(1, 256);
     /// Shards that may wait for each other, in calls from shard to shard. One more is refused.
     call_depth: usize = 16, Kind::Count(1, 64);
+    /// The headers of an HTTP request or answer that a guest makes, and about 40 B for each name and each value.
+    http_headers: u64 = 64 * KIB, Kind::Size(KIB, MIB);
     /// Instances of the whole node, at most; of components at most 12,000. Default: two per shard, so that all can be swapped at once,
     /// and 64 for queries. Queries never take the room that shards need: they have what is over two per shard, or half of what is over
     /// one per shard, up to 64, where that is more.

@@ -675,6 +675,7 @@ impl From<&Config> for Limits {
             trap_window: limits.trap_window,
             query_instances: limits.query_instances,
             call_depth: limits.call_depth,
+            http_headers: size(limits.http_headers),
             ..Self::default()
         }
     }

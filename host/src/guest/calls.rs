@@ -202,6 +202,7 @@ impl Calls {
             headers: headers.collect(),
             deadline: within.deadline,
             chain,
+            http: None,
         };
         tokio::select! {
             biased;

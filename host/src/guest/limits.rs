@@ -58,6 +58,8 @@ pub struct Limits {
     pub query_instances: usize,
     /// Shards that may wait for each other, in calls between shards; at most [`quarry_core::chain::CHAIN_MAX`].
     pub call_depth: usize,
+    /// Bytes of the headers of an HTTP request or answer that the guest makes, with about 40 for each name and each value.
+    pub http_headers: usize,
 }
 
 impl Default for Limits {
@@ -89,6 +91,7 @@ impl Default for Limits {
             trap_window: Duration::from_secs(60),
             query_instances: 4,
             call_depth: 16,
+            http_headers: 64 << 10,
         }
     }
 }

@@ -71,6 +71,7 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Quarantined
             | CallErrorKind::NoRoom
             | CallErrorKind::NoQueries
+            | CallErrorKind::NoHttp
             | CallErrorKind::WrongRevision
             | CallErrorKind::Cycle
             | CallErrorKind::Depth => Self::Refused,

@@ -61,6 +61,7 @@ impl Route for Taken {
             seq: 1,
             revision: 1,
             node: "one".into(),
+            http: None,
         })
     }
 }

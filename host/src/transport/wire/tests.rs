@@ -18,6 +18,7 @@ fn forward(key: Option<&'static [u8]>, payload: Bytes, run: impl Into<Run>) -> F
             headers: vec![("x-user".into(), "größe".into())],
             deadline: clock::now() + Duration::from_secs(10),
             chain: vec![4, 0],
+            http: None,
         },
     }
 }
@@ -124,6 +125,7 @@ fn an_answer_arrives_as_it_was_given() {
         seq: u64::MAX,
         revision: 2,
         node: "b".into(),
+        http: None,
     };
     let guest = GuestError {
         code: "not-found".into(),
