@@ -522,6 +522,14 @@ impl Shard {
 /// How a call ended, as far as its revision is to blame; none where it did not run.
 pub(super) fn ending(ran: &Result<Reply, Failure>) -> Option<Ending> {
     match ran {
+        Ok(reply)
+            if reply
+                .http
+                .as_ref()
+                .is_some_and(|answer| answer.is_failure()) =>
+        {
+            Some(Ending::Error)
+        }
         Ok(_) => Some(Ending::Reply),
         Err(Failure::Error(_)) => Some(Ending::Error),
         // How much a reply has to say is up to the caller.
