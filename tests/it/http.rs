@@ -15,7 +15,7 @@ mod answers;
 mod endings;
 mod headers;
 mod nodes;
-mod outgoing;
+pub mod outgoing;
 mod swaps;
 
 /// A node's port, and a client of it.

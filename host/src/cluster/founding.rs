@@ -72,7 +72,7 @@ impl Founding {
                     event = "deploy.other_module",
                     cluster = &*node.cluster,
                     revision,
-                    "the cluster runs another module, or the same with other options, and goes on with that: `module.path` and `module.options` (--module, --option) are what a cluster begins with. `quarry deploy` rolls them out"
+                    "the cluster runs another module, or the same with other options or grants, and goes on with that: `module.path`, `module.options` and `module.grants` (--module, --option, --grant) are what a cluster begins with. `quarry deploy` rolls them out"
                 );
             }
             // The node follows the record, and tells what is wrong with it until somebody repairs it.

@@ -301,7 +301,7 @@ impl Calls {
 
     fn late(&self) -> CallError {
         let message = format!(
-            "the time of the call in progress was up before shard {} could ask another; nothing was sent",
+            "the time of the call in progress was up before shard {} could ask elsewhere; nothing was sent",
             self.shard
         );
         CallError::host(CallErrorKind::Timeout, message)

@@ -15,13 +15,13 @@ use crate::support::native::config;
 use crate::support::store::{Held, within};
 
 /// A server outside of the cluster, and how many requests it had.
-struct Outside {
+pub struct Outside {
     at: SocketAddr,
     had: watch::Receiver<usize>,
 }
 
 impl Outside {
-    async fn open() -> Self {
+    pub async fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("an address");
         let (count, had) = watch::channel(0);
@@ -34,11 +34,11 @@ impl Outside {
         Self { at, had }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.at)
     }
 
-    fn grant(&self) -> String {
+    pub fn grant(&self) -> String {
         format!("http:127.0.0.1:{}", self.at.port())
     }
 }

@@ -175,7 +175,7 @@ async fn what_cannot_run_here_is_refused_with_the_reason() {
     let world = World::new();
     let mut cases = Vec::new();
     type Change = (&'static str, fn(&mut Draft));
-    let changes: [Change; 6] = [
+    let changes: [Change; 5] = [
         ("module `second`: its options are no JSON object", |draft| {
             let second = ModuleSpec {
                 name: "second".into(),
