@@ -127,6 +127,8 @@ metrics_list! {
         "Uses of metrics by a guest that were dropped, since they are over a bound or not well formed.";
     CLUSTER_CALLS: Counter "quarry_cluster_calls_total", Some(Unit::Count), ["cluster", "outcome"],
         "Calls and queries that guests of this node made to other shards: outcome is that of a call, cycle or depth.";
+    GUEST_HTTP_REQUESTS: Counter "quarry_guest_http_requests_total", Some(Unit::Count), ["cluster", "outcome"],
+        "HTTP requests that guests of this node made: outcome is ok (an answer began), denied, limit, timeout or failed.";
     LEASE_CLAIMS: Counter "quarry_lease_claims_total", Some(Unit::Count), ["cluster", "outcome"],
         "Leases that this node tried to claim: outcome is won or lost.";
     LEASE_RELEASES: Counter "quarry_lease_releases_total", Some(Unit::Count), ["cluster"], "Leases that this node freed after it closed their shards.";
@@ -521,6 +523,28 @@ impl BetweenMetrics {
             Label::from_static_parts("outcome", word),
         ];
         counter!(CLUSTER_CALLS.name, labels).increment(1);
+    }
+}
+
+/// HTTP requests that guests make.
+#[derive(Debug)]
+pub struct OutgoingMetrics {
+    cluster: String,
+}
+
+impl OutgoingMetrics {
+    /// Those of a node of a cluster.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self {
+            cluster: cluster.into(),
+        }
+    }
+
+    /// A request ended so.
+    pub fn ended(&self, outcome: &'static str) {
+        counter!(GUEST_HTTP_REQUESTS.name, "cluster" => self.cluster.clone(), "outcome" => outcome)
+            .increment(1);
     }
 }
 

@@ -246,6 +246,9 @@ pub struct Settings {
     /// An option for the guest; the value is JSON, or else text (key `module.options`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub option: Vec<Assignment>,
+    /// What the guest may use beyond its shard, e.g. `http:api.example.com` (key `module.grants`)
+    #[arg(long, value_name = "http:HOST[:PORT]")]
+    pub grant: Vec<String>,
     /// Where HTTP listens; port 0 takes a free one (key `http.listen`)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,

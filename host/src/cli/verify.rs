@@ -10,7 +10,7 @@ use super::args::Verify;
 use super::{Error, Exit, Output, build, running};
 use crate::clock;
 use crate::config::{Config, FileSource, Flag, Sources};
-use crate::guest::wasm::inspect;
+use crate::guest::wasm::{Inspection, inspect};
 use crate::guest::{Failure, Limits, Module};
 
 pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
@@ -46,7 +46,7 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     out.line(&format!("{shown} is a Quarry guest"))?;
     out.line(&format!("  size      {} bytes", inspection.size))?;
     out.line(&format!("  digest    {}", inspection.digest))?;
-    out.line(&format!("  exports   {}", exports(inspection.exports)))?;
+    out.line(&format!("  exports   {}", exports(&inspection)))?;
     out.line(&format!(
         "  compiled  in {compiled:.0?} (kept in the cache)"
     ))?;
@@ -110,8 +110,11 @@ pub(super) async fn target(target: &Path, out: Output) -> Result<(PathBuf, PathB
     Ok((target.to_owned(), folder))
 }
 
-fn exports(exports: crate::guest::Exports) -> String {
-    let optional = [
+fn exports(inspection: &Inspection) -> String {
+    let exports = inspection.exports;
+    let all = [
+        ("handler", inspection.handler),
+        ("wasi:http/incoming-handler", exports.http),
         ("queries", exports.queries),
         ("lifecycle", exports.lifecycle),
         ("options", exports.options),
@@ -120,12 +123,10 @@ fn exports(exports: crate::guest::Exports) -> String {
         ("handoff", exports.handoff),
         ("migration", exports.migration),
     ];
-    let mut names = vec!["handler"];
-    names.extend(
-        optional
-            .into_iter()
-            .filter(|(_, there)| *there)
-            .map(|(name, _)| name),
-    );
+    let names: Vec<_> = all
+        .into_iter()
+        .filter(|(_, there)| *there)
+        .map(|(name, _)| name)
+        .collect();
     names.join(", ")
 }

@@ -1,6 +1,6 @@
 //! What a cluster begins with: the first revision of one to which nothing was deployed yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -47,7 +47,7 @@ impl Founding {
                 size: self.component.len() as u64,
                 options,
                 limits: BTreeMap::new(),
-                grants: BTreeSet::new(),
+                grants: node.config.module.grants.iter().cloned().collect(),
                 prefix: String::new(),
             };
             let draft = Draft {

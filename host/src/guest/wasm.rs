@@ -16,8 +16,8 @@ use self::instance::Running;
 use self::state::State;
 use super::notify::{Notifier, Tag};
 use super::{
-    Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo, QueryInstance,
-    Reply, Request, StopReason, Timer, Trap, TrapKind,
+    Failure, GuestError, HttpHead, Instance, InstanceContext, Limits, Module, ModuleInfo,
+    QueryInstance, Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
 use crate::clock;
 use crate::db::ReadView;
@@ -30,6 +30,7 @@ mod durability;
 mod engine;
 mod error;
 mod failure;
+mod http;
 mod inspect;
 mod instance;
 mod limiter;
@@ -191,8 +192,26 @@ impl Instance for WasmInstance {
     }
 
     async fn call(&mut self, request: &Request) -> Result<Reply, Failure> {
-        let call = self.running.exports.call;
+        let Some(call) = self.running.exports.call else {
+            return Err(Failure::Error(GuestError::new(
+                "unknown-method",
+                format!(
+                    "there is no method `{}`: this guest answers HTTP alone, under /http, and does not export `quarry:shard/handler`",
+                    request.method
+                ),
+            )));
+        };
         self.running.request(request, call).await
+    }
+
+    async fn http(&mut self, request: &Request, head: &HttpHead) -> Result<Reply, Failure> {
+        let Some(handle) = self.running.exports.http else {
+            return Err(Failure::Error(GuestError::new(
+                "no-http",
+                "this guest does not export `wasi:http/incoming-handler@0.2`",
+            )));
+        };
+        self.running.http(request, head, handle).await
     }
 
     async fn durable(&mut self, tags: Vec<Tag>) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ pub const METHODS_MAX: usize = 64;
 pub enum Outcome {
     /// With a reply.
     Ok,
-    /// With the guest's own error.
+    /// With the guest's own error, or its answer of an HTTP request that it failed at (500 and above).
     Error,
     /// The guest failed.
     Trap,
@@ -36,6 +36,14 @@ impl Outcome {
     #[must_use]
     pub fn of(outcome: &Result<CallReply, crate::call::CallError>) -> Self {
         match outcome {
+            Ok(reply)
+                if reply
+                    .http
+                    .as_ref()
+                    .is_some_and(|answer| answer.is_failure()) =>
+            {
+                Self::Error
+            }
             Ok(_) => Self::Ok,
             Err(error) => error.kind.into(),
         }
@@ -71,6 +79,7 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Quarantined
             | CallErrorKind::NoRoom
             | CallErrorKind::NoQueries
+            | CallErrorKind::NoHttp
             | CallErrorKind::WrongRevision
             | CallErrorKind::Cycle
             | CallErrorKind::Depth => Self::Refused,

@@ -184,12 +184,6 @@ async fn what_cannot_run_here_is_refused_with_the_reason() {
             };
             draft.modules.push(second);
         }),
-        (
-            "granted `http:example.com`, which no node of this version can honour",
-            |draft| {
-                draft.modules[0].grants.insert("http:example.com".into());
-            },
-        ),
         ("no JSON object", |draft| {
             draft.modules[0].options = "[1]".into();
         }),
