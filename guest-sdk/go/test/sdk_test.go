@@ -69,6 +69,26 @@ func TestErrorsReachTheCaller(t *testing.T) {
 	}
 }
 
+func TestANilErrorIsNone(t *testing.T) {
+	quarrytest.Reset(t)
+	var none *quarry.Error
+	if err := run(t, func() error { return none }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTextThatIsNoUTF8IsRefusedOrReplaced(t *testing.T) {
+	quarrytest.Reset(t)
+	const half = "\xff half"
+	if err := run(t, func() error { return timers.Set(half, time.Second, nil) }); err == nil || err.Code != "invalid-argument" {
+		t.Fatal(err)
+	}
+	quarry.Logger.Info(half)
+	if lines := quarrytest.Log(); len(lines) != 1 || lines[0] != "\uFFFD half" {
+		t.Fatalf("%q", lines)
+	}
+}
+
 func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 	quarrytest.Reset(t)
 	err := run(t, func() error {

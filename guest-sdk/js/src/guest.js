@@ -1,7 +1,7 @@
 // What a guest is, and how it becomes the exports of a component.
 
 import * as wit from '#wit/current-call';
-import { bytes, received } from './bytes.js';
+import { bytes, received, shown } from './bytes.js';
 import { Call, Reply, sync } from './call.js';
 import { parsed } from './context.js';
 import { Abort, QuarryError, reason } from './error.js';
@@ -101,7 +101,7 @@ export function answer(handlers, isQuery, call) {
 /** Whether a migration has come to its end. */
 export function migrated(isDone) {
   if (typeof isDone === 'boolean') return isDone;
-  throw new QuarryError('exception', `\`migrate\` returns true when the data is migrated, or false; not ${String(isDone)}`);
+  throw new QuarryError('exception', `\`migrate\` returns true when the data is migrated, or false; not ${shown(isDone)}`);
 }
 
 /**

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 )
@@ -386,7 +387,7 @@ func Deadline() (uint64, bool) { return 30_000, true }
 func Traceparent() (string, bool) { return Header("traceparent") }
 
 func Header(name string) (string, bool) {
-	value, some := Test.Headers[name]
+	value, some := Test.Headers[strings.ToLower(name)]
 	return value, some
 }
 
@@ -402,6 +403,9 @@ func NotifyWhenDurable(seq, tag uint64) *Error {
 }
 
 func setTimer(name string, after uint64, payload []byte, durable bool) *Error {
+	if err := CheckText("a timer's name", name); err != nil {
+		return err
+	}
 	if Test.ReadOnly {
 		return fail("read-only", "a query cannot set timers")
 	}
@@ -449,7 +453,7 @@ func Ask(query bool, shard *uint32, method string, key, payload []byte) ([]byte,
 func Log(level uint8, message string, fields []Pair) {
 	logging.Lock()
 	defer logging.Unlock()
-	Test.Log = append(Test.Log, Line{level, message, slices.Clone(fields)})
+	Test.Log = append(Test.Log, Line{level, Readable(message), slices.Clone(readable(fields))})
 }
 
 func DescribeMetric(string, string) {}
