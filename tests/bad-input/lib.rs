@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quarry_guest::db::{Batch, Order};
+use quarry_guest::db::{Batch, Order, Seq};
 use quarry_guest::prelude::*;
 use quarry_guest::{cluster, durability, metrics, timers};
 
@@ -36,7 +36,7 @@ impl Guest for BadInput {
             }
             "no-merge" => drop(db::merge("a", 1_u64)?),
             "scan-backwards" => drop(db::scan("b".."a", Order::Ascending)?.count()),
-            "seq-ahead" => durability::notify_when_durable(u64::MAX, 1)?,
+            "seq-ahead" => durability::notify_when_durable(Seq(u64::MAX), 1)?,
             "timer-name-empty" => timers::set("", Duration::ZERO, "")?,
             "call-shard" => drop(cluster::call_shard(u32::MAX, "a").send()?),
             "metric-name" => metrics::counter("no such name").add(1),

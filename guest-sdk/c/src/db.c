@@ -68,6 +68,14 @@ void quarry_db_end(void) {
 
 static quarry_status closed(const char *what) { return quarry_fail("closed", "the %s was closed before", what); }
 
+// The host ends an instance that hands over a number that an enum does not have.
+static quarry_status not_one_of(const char *what, unsigned given, const char *choices) {
+  return quarry_fail("invalid-argument", "%s is %s, not %u", what, choices, given);
+}
+static quarry_status check_order(quarry_order order) {
+  return (unsigned)order > QUARRY_DESCENDING ? not_one_of("an order", order, "QUARRY_ASCENDING or QUARRY_DESCENDING") : QUARRY_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 
 static quarry_status optional(bool ok, const quarry_wit_option_list_u8_t *from, const quarry_shard_types_error_t *error, quarry_optional *to) {
@@ -172,6 +180,7 @@ quarry_status quarry_write(const quarry_op *ops, size_t count, quarry_seq *seq) 
   if (count > 65536) return quarry_fail("limit", "a batch has up to 65536 operations, not %zu", count);
   quarry_shard_db_op_t *list = quarry_alloc(count * sizeof *list);
   for (size_t i = 0; i < count; i++) {
+    if ((unsigned)ops[i].kind > QUARRY_MERGE) return not_one_of("an operation's kind", ops[i].kind, "QUARRY_PUT, QUARRY_REMOVE or QUARRY_MERGE");
     list[i] = (quarry_shard_db_op_t){
         .kind = (quarry_shard_db_op_kind_t)ops[i].kind,
         .key = quarry_to_list(ops[i].key),
@@ -188,6 +197,7 @@ quarry_status quarry_write(const quarry_op *ops, size_t count, quarry_seq *seq) 
 // ---------------------------------------------------------------------------------------------------------------------
 
 quarry_status quarry_scan(quarry_range range, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   quarry_shard_db_key_range_t bounds = range_of(range);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
@@ -195,6 +205,7 @@ quarry_status quarry_scan(quarry_range range, quarry_order order, quarry_cursor 
 }
 
 quarry_status quarry_scan_prefix(quarry_bytes prefix, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   quarry_wit_list_u8_t list = quarry_to_list(prefix);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
@@ -268,6 +279,7 @@ quarry_status quarry_snapshot_get_many(const quarry_snapshot *snapshot, const qu
 }
 
 quarry_status quarry_snapshot_scan(const quarry_snapshot *snapshot, quarry_range range, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (snapshot->resource.handle == CLOSED) return closed("snapshot");
   quarry_shard_db_key_range_t bounds = range_of(range);
   quarry_shard_db_own_cursor_t got;
@@ -277,6 +289,7 @@ quarry_status quarry_snapshot_scan(const quarry_snapshot *snapshot, quarry_range
 }
 
 quarry_status quarry_snapshot_scan_prefix(const quarry_snapshot *snapshot, quarry_bytes prefix, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (snapshot->resource.handle == CLOSED) return closed("snapshot");
   quarry_wit_list_u8_t list = quarry_to_list(prefix);
   quarry_shard_db_own_cursor_t got;
@@ -307,6 +320,7 @@ quarry_status quarry_transact(quarry_isolation isolation, quarry_body body, void
 quarry_status quarry_begin(quarry_isolation isolation, quarry_transaction **transaction) {
   quarry_shard_db_own_transaction_t got;
   quarry_shard_types_error_t error;
+  if ((unsigned)isolation > QUARRY_SERIALIZABLE) return not_one_of("an isolation", isolation, "QUARRY_SNAPSHOT or QUARRY_SERIALIZABLE");
   if (!quarry_shard_db_begin((quarry_shard_db_isolation_level_t)isolation, &got, &error)) return quarry_from_host(&error);
   *transaction = opened(TRANSACTION, got.__handle, sizeof **transaction);
   return QUARRY_OK;
@@ -358,6 +372,7 @@ quarry_status quarry_tx_merge(quarry_transaction *transaction, quarry_bytes key,
 }
 
 quarry_status quarry_tx_scan(quarry_transaction *transaction, quarry_range range, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (transaction->resource.handle == CLOSED) return closed("transaction");
   quarry_shard_db_key_range_t bounds = range_of(range);
   quarry_shard_db_own_cursor_t got;
@@ -367,6 +382,7 @@ quarry_status quarry_tx_scan(quarry_transaction *transaction, quarry_range range
 }
 
 quarry_status quarry_tx_scan_prefix(quarry_transaction *transaction, quarry_bytes prefix, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (transaction->resource.handle == CLOSED) return closed("transaction");
   quarry_wit_list_u8_t list = quarry_to_list(prefix);
   quarry_shard_db_own_cursor_t got;

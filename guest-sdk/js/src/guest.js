@@ -45,7 +45,12 @@ export class Guest {
 
 /** Makes a guest of its handlers, or of a function that makes them for each instance. */
 export function defineGuest(definition) {
-  if (typeof definition === 'function') return new Guest(definition);
+  if (typeof definition === 'function') {
+    if (/^class\b/.test(Function.prototype.toString.call(definition))) {
+      throw new TypeError('defineGuest: a class makes no handlers: give a function that does, `() => ({ calls: { ... } })`');
+    }
+    return new Guest(definition);
+  }
   checked(definition);
   return new Guest(() => definition);
 }
@@ -164,6 +169,7 @@ function checked(handlers) {
   if (typeof handlers !== 'object' || handlers === null) {
     throw wrong('give an object of handlers, or a function that makes one');
   }
+  if (typeof handlers.then === 'function') throw wrong('what makes the handlers is no async function: leave out `async`');
   for (const [name, value] of Object.entries(handlers)) {
     if (TABLES.includes(name)) {
       for (const [method, handler] of Object.entries(value ?? {})) {

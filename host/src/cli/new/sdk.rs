@@ -78,7 +78,7 @@ pub(super) const PYTHON: &[File] = files!("python/quarry_guest/" => "quarry_gues
 /// For C.
 pub(super) const C: &[File] = files!("c/" => "quarry_guest/":
     "README.md" "bindings/README.md" "bindings/quarry_wit.c" "bindings/quarry_wit.h" "quarry.h" "quarry_export.h" "src/db.c" "src/exports.c"
-    "src/format.c" "src/host.c" "src/internal.h" "src/memory.c"
+    "src/format.c" "src/host.c" "src/internal.h" "src/memory.c" "src/text.c"
 );
 
 /// For Go.
