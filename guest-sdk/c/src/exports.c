@@ -1,6 +1,8 @@
 // What the macros of quarry_export.h run: arguments in, the handler, its result out, in the canonical ABI. Arguments lie in the
-// handler's memory already, since the host took it there by `cabi_realloc`.
+// handler's memory already, since the host took it there by `cabi_realloc`. A native program has none of it.
 #include "internal.h"
+
+#ifdef __wasm__
 
 // A result as the host reads it: whether it is an error, and from the fifth byte on its bytes, its flag, or the error. Calls of an
 // instance never overlap, and each result is read before the next call begins.
@@ -110,3 +112,7 @@ void *quarry_run_migrate_(quarry_migrate migrate, uint64_t from_revision) {
   result.flag = done;
   return finish(error);
 }
+
+#else
+typedef int quarry_no_exports_;
+#endif

@@ -104,7 +104,7 @@ def numbers(version: str) -> list[int]:
 
 def stage(home: Path, staged: Path, app: str) -> None:
     """Copies what belongs into the component, so that nothing else of the project gets there."""
-    unwanted = shutil.ignore_patterns("__pycache__", "*.pyc", "_testing", "testing.py", "build.py", "wit", "py.typed", "README.md")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.pyc", "_testing", "testing.py", "build.py", "wit", "py.typed", "README.md", "VERSION")
     package, module = home / app, home / f"{app}.py"
     if (package / "__init__.py").is_file():
         shutil.copytree(package, staged / app, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))

@@ -11,7 +11,7 @@ use std::{
 
 mod native;
 
-pub(super) use native::INSTALL_CLANG;
+pub(super) use native::{INSTALL_CLANG, INSTALL_GO};
 
 use super::Error;
 use crate::{cli::language::Language, config::Module};
@@ -175,7 +175,7 @@ fn node(dir: &Path, component: &Path) -> Result<Step, Error> {
         shown: format!("node {SCRIPT}"),
         kind: Kind::Tool {
             what: "`node` (Node.js 20 or later)",
-            install: "apt-get install nodejs npm, or what this system has for it",
+            install: "apt-get install nodejs npm (where that is older: https://nodejs.org)",
         },
     })
 }
@@ -190,7 +190,7 @@ fn python(dir: &Path, component: &Path) -> Result<Step, Error> {
         )));
     }
     let tools = tools(dir, "componentize-py").ok_or_else(|| Error::Missing {
-        what: "the build needs `componentize-py`, which is missing".into(),
+        what: "the build needs `componentize-py` (the version that requirements.txt names), which is missing".into(),
         install: "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt".into(),
     })?;
     let beside = tools.join("python3");
@@ -214,7 +214,7 @@ fn python(dir: &Path, component: &Path) -> Result<Step, Error> {
         shown: format!("python3 {SCRIPT}"),
         kind: Kind::Tool {
             what: "`python3` (Python 3.10 or later)",
-            install: "apt-get install python3 python3-venv, or what this system has for it",
+            install: "apt-get install python3 python3-venv",
         },
     })
 }
