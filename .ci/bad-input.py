@@ -52,13 +52,16 @@ class Bench:
                 modules = base / "node_modules"
                 modules.mkdir()
                 for package in PACKAGES.iterdir():
-                    if not package.name.startswith(".") and package.name != "quarry-guest":
+                    if package.name not in (".package-lock.json", ".stamp", "quarry-guest"):
                         (modules / package.name).symlink_to(package)
                 (modules / "quarry-guest").symlink_to("../quarry_guest")
             self.bases[language] = base
         made = self.folder / name
         shutil.rmtree(made, ignore_errors=True)
-        return Path(shutil.copytree(self.bases[language], made, symlinks=True))
+        shutil.copytree(self.bases[language], made, symlinks=True)
+        # Cargo takes two projects of one name for one: this one is newer than what it built of the other.
+        (made / cases.SOURCES[language][0]).touch()
+        return made
 
     def run(self, words, expected, env=None):
         ran = subprocess.run([self.quarry, *words], env=env or self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
@@ -215,10 +218,11 @@ def develops(bench, language):
         whole = source.read_text()
         with Dev(bench, project) as dev:
             count = 0
-            for change, says in cases.BREAKS[language]:
+            for change, says, mend in zip(*zip(*cases.BREAKS[language]), (cases.MENDS[language], lambda _: None)):
                 count += 1
-                if dev.call("increment") != (None, str(count)):
-                    raise Failure(f"it does not count to {count}")
+                counted = dev.call("increment")
+                if counted != (None, str(count)):
+                    raise Failure(f"it does not count to {count}: {counted}")
                 change(project)
                 failed = dev.event(lambda line: "error" in line)
                 in_order([says], "".join(dev.said))
@@ -226,13 +230,12 @@ def develops(bench, language):
                 if failed["error"]["code"] not in ("build", "failed"):
                     raise Failure(f"another error: {failed}")
                 count += 1
-                if dev.call("increment") != (None, str(count)):
-                    raise Failure("the last good one does not go on")
+                counted = dev.call("increment")
+                if counted != (None, str(count)):
+                    raise Failure(f"the last good one does not go on: {counted}")
+                # Another component each time: of the one that runs already, nothing is said in JSON.
                 source.write_text(whole)
-                # The component may be the one that runs, of which nothing is said in JSON: an edit of another kind shows that it is built.
-                cases.MENDS[language](project)
-                dev.event(lambda line: line.get("event") == "reloaded")
-                source.write_text(whole)
+                mend(project)
                 dev.event(lambda line: line.get("event") == "reloaded")
 
 

@@ -106,7 +106,7 @@ BUILDS = [
     Build("go", "no go.mod", remove("go.mod"), ("has no go.mod", "quarry new NAME --lang go"), exit=2),
     Build("python", "no SDK", remove("quarry_guest/build.py"), ("no quarry_guest/build.py", "quarry new NAME --lang python"), exit=2),
     Build("js", "no packages", lambda project: os.rename(project / "node_modules", project / "gone"), ("guest SDK (quarry-guest) is missing", "install it with: npm ci")),
-    Build("ts", "no TypeScript", remove("node_modules/typescript"), ("typescript is missing; install it with: npm ci",)),
+    Build("ts", "no TypeScript", remove("node_modules/typescript"), ("typescript is missing; install it with: npm ci",), compiled=True),
 ]
 
 
