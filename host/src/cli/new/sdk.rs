@@ -86,7 +86,7 @@ pub(super) const C: &[File] = files!("c/" => "quarry_guest/":
 pub(super) const GO: &[File] = files!("go/" => "quarry_guest/":
     "README.md" "VERSION" "cluster/cluster.go" "db/db.go" "db/scan.go" "durability/durability.go" "durability/export.go" "export.go" "go.mod"
     "handoff/export.go" "handoff/handoff.go" "internal/abi/memory.go" "internal/abi/memory_wasm.s" "internal/abi/native.go"
-    "internal/abi/values.go" "internal/guest/export.go" "internal/guest/guest.go" "internal/host/bindings.go" "internal/host/native.go"
+    "internal/abi/values.go" "internal/guest/export.go" "internal/guest/guest.go" "internal/host/bindings.go" "internal/host/native.go" "internal/host/native_more.go"
     "internal/host/types.go" "internal/host/wasip1.go" "internal/host/wasip1_more.go" "lifecycle/export.go" "lifecycle/lifecycle.go" "log.go"
     "metrics/metrics.go" "migration/export.go" "migration/migration.go" "options/export.go" "options/options.go" "quarry.go"
     "quarrytest/quarrytest.go" "queries/export.go" "queries/queries.go" "timers/export.go" "timers/timers.go"
