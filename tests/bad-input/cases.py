@@ -130,7 +130,7 @@ TOOLS = [
     Tool("rust", "no target", (), {"cargo": "echo \"error[E0463]: can't find crate for 'core'; note: the wasm32-wasip2 target may not be installed\" >&2; exit 101"}, ("Rust's target wasm32-wasip2 is missing", "rustup target add wasm32-wasip2")),
     Tool("js", "no node", (), {}, ("the build needs `node` (Node.js 20 or later), which is missing", "apt-get install nodejs npm")),
     Tool("ts", "an old node", ("node",), {"old.cjs": "Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '18.19.0' } });"}, ("Node.js 20 or later, and this is 18.19.0", "install it with: "), {"NODE_OPTIONS": "--require={bin}/old.cjs"}),
-    Tool("python", "no componentize-py", ("python3",), {}, ("the build needs `componentize-py`", "pip install -r requirements.txt")),
+    Tool("python", "no componentize-py", ("python3",), {}, ("the build needs `componentize-py==0.25.1`, which is missing", "pip install -r requirements.txt")),
     Tool("python", "an old componentize-py", ("python3",), {"componentize-py": "echo componentize-py 0.17.0"}, ("componentize-py 0.25.1 or later, and", "is 0.17.0", "pip install componentize-py==0.25.1")),
     Tool("python", "an old Python", ("python3", "componentize-py"), {"sitecustomize.py": "import sys\nsys.version_info, sys.version = (3, 9, 2), '3.9.2 (old)'\n"}, ("Python 3.10 or later, and this is 3.9.2", "apt-get install python3"), {"PYTHONPATH": "{bin}"}),
     Tool("c", "no clang", (), {}, ("the build needs `clang` (18 or later)", "which is missing", "apt-get install --no-install-recommends clang-19")),

@@ -19,6 +19,9 @@ use crate::{cli::language::Language, config::Module};
 /// Where the component of a language lies whose tools do not say it, unless `module.path` says otherwise.
 const COMPONENT: &str = "target/guest.wasm";
 
+/// What a new project in Python asks for.
+const COMPONENTIZE_PY: &str = include_str!("../../../templates/python/requirements.txt");
+
 /// The steps of a build.
 #[derive(Debug)]
 pub(super) struct Recipe {
@@ -190,7 +193,10 @@ fn python(dir: &Path, component: &Path) -> Result<Step, Error> {
         )));
     }
     let tools = tools(dir, "componentize-py").ok_or_else(|| Error::Missing {
-        what: "the build needs `componentize-py` (the version that requirements.txt names), which is missing".into(),
+        what: format!(
+            "the build needs `{}`, which is missing",
+            COMPONENTIZE_PY.trim()
+        ),
         install: "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt".into(),
     })?;
     let beside = tools.join("python3");
