@@ -127,7 +127,8 @@ The command is `module.build` of quarry.toml; for Rust, without one, `cargo buil
 
 Examples:
   quarry build
-  quarry build examples/counter --json";
+  quarry build examples/counter --json
+  quarry build --update-sdk my-guest";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -341,6 +342,9 @@ pub struct Build {
     /// The guest's project
     #[arg(default_value = ".")]
     pub dir: PathBuf,
+    /// First put this program's SDK in the place of the project's copy of one (quarry_guest); the copy is kept in target/quarry_guest.before
+    #[arg(long)]
+    pub update_sdk: bool,
 }
 
 /// Arguments of `quarry verify`.

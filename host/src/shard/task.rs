@@ -373,6 +373,11 @@ impl Shard {
                 tokio::task::yield_now().await;
                 self.tags.clear();
             }
+            // A store that is slower than the calls is waited for between them, so that it costs none its notification.
+            if self.tags.outstanding() > self.db.limits().notifications / 2 {
+                _ = self.gate.durable(self.db.visible_seq()).await;
+                self.tags.clear();
+            }
         }
         Ok(times)
     }
