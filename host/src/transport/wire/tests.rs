@@ -88,7 +88,7 @@ fn an_http_request_arrives_as_it_was_sent_and_not_at_an_older_node() {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum OlderRun {
-        Any(OlderHow),
+        Any(#[expect(dead_code, reason = "only whether it can be read")] OlderHow),
         Only {
             #[expect(dead_code, reason = "only whether it can be read")]
             how: OlderHow,

@@ -103,10 +103,11 @@ impl Hooks {
             ask.first_byte = options.first_byte_timeout.map(|first| first + connect);
             ask.between_bytes = options.between_bytes_timeout;
         }
+        // Before anything waits: what is written later is no part of the head.
         let shown = within.sees.unwrap_or_else(|| calls.visible_seq());
         let (calls, limits) = (calls.clone(), self.asking.limits().clone());
         Ok(async move {
-            let sent = send(&calls, ask, body, shown, limits).await;
+            let sent = send(&calls, ask, body, (shown, within.sees), limits).await;
             calls.outside().count(sent.as_ref().err());
             sent.map_err(error)
         })
@@ -146,13 +147,17 @@ async fn send(
     calls: &Arc<Calls>,
     ask: Ask,
     body: WasiBody,
-    shown: u64,
+    (shown, sees): (u64, Option<u64>),
     limits: Arc<Limits>,
 ) -> Result<Received, Failed> {
     let left = calls.leave(shown, ask.deadline).await;
     left.map_err(|error| Failed::Other(error.message))?;
     let mut pump = Pump {
+        calls: calls.clone(),
+        sees,
+        deadline: ask.deadline,
         body,
+        held: None,
         taken: 0,
         most: limits.http_request_body,
     };
@@ -218,16 +223,39 @@ fn response(answer: Answer) -> Result<Response<WasiBody>, Failed> {
     Ok(response)
 }
 
-/// The body of a request, from the guest to the connection.
+/// The body of a request, from the guest to the connection. A guest may write to the database between two pieces, so each leaves by
+/// itself when all that it may show is durable.
 struct Pump {
+    calls: Arc<Calls>,
+    /// Of a query, the newest write that it sees.
+    sees: Option<u64>,
+    deadline: Instant,
     body: WasiBody,
+    /// What the guest has written, and what may not leave yet.
+    held: Option<Bytes>,
     taken: usize,
     most: usize,
 }
 
 impl Pump {
-    /// The next piece, within the limit. Safe to drop.
+    /// The next piece, within the limit, once it may leave. Safe to drop.
     async fn next(&mut self) -> Option<Result<Bytes, Failed>> {
+        if self.held.is_none() {
+            match self.take().await? {
+                Ok(data) => self.held = Some(data),
+                Err(failed) => return Some(Err(failed)),
+            }
+        }
+        let shown = self.sees.unwrap_or_else(|| self.calls.visible_seq());
+        let left = self.calls.leave(shown, self.deadline).await;
+        if let Err(error) = left {
+            return Some(Err(Failed::Other(error.message)));
+        }
+        self.held.take().map(Ok)
+    }
+
+    /// What the guest writes next. Safe to drop.
+    async fn take(&mut self) -> Option<Result<Bytes, Failed>> {
         loop {
             let Ok(frame) = self.body.frame().await? else {
                 let message = "the guest did not finish the body of its request";
