@@ -656,6 +656,7 @@ impl From<&Config> for Limits {
             wall_time: limits.wall_time,
             start_time: limits.start_time,
             stop_time: limits.stop_time,
+            drain: limits.drain,
             handoff_time: limits.handoff_time,
             handoff_bytes: size(limits.handoff_bytes),
             migrate_step_time: limits.migrate_step_time,
