@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
-use super::deployed::{self, Deployed};
+use super::deployed::{self, Deployed, outside};
 use super::founding::Founding;
 use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
@@ -536,6 +536,7 @@ async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
         tokio::select! {
             () = node.stop.cancelled() => return,
             () = deployed::another(&node, &reason) => {}
+            () = outside::tell(&node, waiting.leases(), &reason) => {}
         }
         why = tokio::select! {
             () = node.stop.cancelled() => return,
