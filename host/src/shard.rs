@@ -14,7 +14,7 @@ use crate::clock;
 use crate::db::ShardDb;
 use crate::guest::calls::waits::{Ticket, Waits};
 use crate::guest::timers::Timers;
-use crate::guest::{Limits, Module, Request, ShardFlag};
+use crate::guest::{HttpAnswer, Limits, Module, Request, ShardFlag};
 
 mod held;
 mod migrate;
@@ -42,6 +42,15 @@ pub struct Outcome {
     pub seq: u64,
     /// The revision that ran.
     pub revision: u64,
+    /// Of an answer over HTTP, all but the body, which is the payload.
+    pub http: Option<Box<HttpAnswer>>,
+}
+
+impl Outcome {
+    /// How much it takes where it waits.
+    fn bytes(&self) -> usize {
+        self.payload.len() + self.http.as_ref().map_or(0, |answer| answer.bytes())
+    }
 }
 
 /// Where a call's outcome goes.
@@ -271,7 +280,7 @@ struct Place {
 
 impl Queue {
     fn enter(queue: &Arc<Self>, request: &Request) -> Result<Place, CallError> {
-        let bytes = request.payload.len() + request.key.as_ref().map_or(0, Bytes::len);
+        let bytes = request.bytes();
         let calls = queue.calls.fetch_add(1, Ordering::AcqRel);
         let waiting = queue.bytes.fetch_add(bytes, Ordering::AcqRel);
         let place = Place {

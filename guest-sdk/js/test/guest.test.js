@@ -252,3 +252,52 @@ test('logs and metrics are seen', () => {
   assert.deepEqual(host.logs, [{ level: 'info', message: 'yes', fields: { a: '1', b: '{"c":"2n"}' } }]);
   assert.deepEqual(host.metrics, [{ kind: 'counter', name: 'orders', labels: { kind: 'x' }, value: 2 }]);
 });
+
+test('`Date` in a handler is the time of its host', () => {
+  const guest = defineGuest(() => {
+    const made = Date.now();
+    return {
+      calls: {
+        now: () => [Date.now(), new Date().getTime(), new Date(5).getTime(), Date.UTC(1970, 0, 2), made],
+        kinds: () => [new Date() instanceof Date, new Date(2026, 0).constructor.name, typeof Date(), Object.prototype.toString.call(new Date())],
+        fail() { throw new Error('no'); },
+        ask: () => new TextDecoder().decode(cluster.call({ key: 'a' }, 'now')),
+      },
+    };
+  });
+  const first = Date.UTC(2026, 0, 1);
+  const host = new Host(guest);
+  host.advance(1500);
+  assert.deepEqual(host.call('now').json(), [first + 1500, first + 1500, 5, 86_400_000, first]);
+  assert.deepEqual(host.call('kinds').json(), [true, 'Date', 'string', '[object Date]']);
+  assert.equal(host.run(() => Date.now()), host.now.getTime());
+  // Each host has its own, and the test keeps the machine's.
+  const other = new Host(guest, { calls: (call) => host.call(call.method).payload });
+  assert.equal(JSON.parse(other.call('ask').text())[0], first + 1500);
+  assert.equal(other.call('now').json()[0], first);
+  assert.throws(() => host.call('fail'));
+  assert.ok(Math.abs(Date.now() - performance.timeOrigin - performance.now()) < 60_000);
+});
+
+test('what is of a wrong type is refused with what was given and what is wanted', () => {
+  const host = new Host();
+  for (const [use, message] of [
+    [() => db.put(1, 2), 'a key is a Uint8Array or a string, not the number 1'],
+    [() => db.put('a', ['b']), 'a value is a Uint8Array or a string, not an array'],
+    [() => db.put('a', new Map()), 'a value is a Uint8Array or a string, not an object (Map)'],
+    [() => db.put('a', 'b', { ttl: 1 }), 'a put has no `ttl`: it takes ttlMs'],
+    [() => db.put('a', 'b', 5), 'a put takes an object of ttlMs, not the number 5'],
+    [() => db.getMany('abc'), '`keys` is an array of keys, not the string "abc"'],
+    [() => db.getMany({}), '`keys` is an array of keys, not an object (Object)'],
+    [() => db.scan('a'), 'a scan takes an object of prefix, start, end, reverse, pageLength, not the string "a"'],
+    [() => db.scan({ pageLength: '9' }), '`pageLength` is 1 to 10,000, not the string "9"'],
+    [() => db.begin({ isolation: 1 }), "isolation is 'serializable' or 'snapshot', not the number 1"],
+    [() => db.begin('snapshot'), 'a transaction takes an object of isolation, not the string "snapshot"'],
+    [() => timers.set(undefined, 1), "a timer's name is a string, not undefined"],
+    [() => timers.set('a', 1.5), '`afterMs` is a whole number from 0, a safe integer or a BigInt of 64 bits, not the number 1.5'],
+    [() => cluster.call({ key: 'a' }, Symbol('m')), 'a method is a string, not a symbol'],
+    [() => metrics.set('a', null), '`value` is a number, not null'],
+  ]) {
+    assert.throws(() => host.run(use), { code: 'invalid-argument', message });
+  }
+});

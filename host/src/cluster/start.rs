@@ -25,8 +25,10 @@ use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
 use crate::db::open::Databases;
 use crate::db::{merge, settings};
+use crate::deploy::grants::grants;
 use crate::deploy::{Catalog, DeployError, Loaded, Loader, Objects};
 use crate::gate::flusher;
+use crate::guest::outgoing::Outside;
 use crate::guest::{Failure, Limits, Module};
 use crate::lease::LeaseStore;
 use crate::lease::driver::Progress;
@@ -392,6 +394,11 @@ impl Cluster {
             peers: std::sync::OnceLock::new(),
             waits: Arc::default(),
             between: Arc::new(metrics::BetweenMetrics::new(&cluster)),
+            outside: Outside::new(
+                threads.web(),
+                config.limits.http_connect_time,
+                metrics::OutgoingMetrics::new(&cluster),
+            ),
             probe: Mutex::new(ProbeState {
                 status: ProbeStatus::Pending,
                 last_error: None,
@@ -677,6 +684,11 @@ impl From<&Config> for Limits {
             trap_window: limits.trap_window,
             query_instances: limits.query_instances,
             call_depth: limits.call_depth,
+            http_headers: size(limits.http_headers),
+            http_requests: limits.http_requests,
+            http_request_body: size(limits.http_request_body),
+            http_response_body: size(limits.http_response_body),
+            grants: grants(&config.module.grants),
             ..Self::default()
         }
     }

@@ -1,6 +1,9 @@
 //! The limits of a revision. Each error that comes from one names it as `limits.<field>`.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::deploy::grants::Grant;
 
 /// What a guest may use. All have defaults; the setting is `limits.<field>`, but for `get_many` and `page`, which the WIT fixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +64,16 @@ pub struct Limits {
     pub query_instances: usize,
     /// Shards that may wait for each other, in calls between shards; at most [`quarry_core::chain::CHAIN_MAX`].
     pub call_depth: usize,
+    /// Bytes of the headers of an HTTP request or answer that the guest makes, with about 40 for each name and each value.
+    pub http_headers: usize,
+    /// HTTP requests that an instance may have open at once.
+    pub http_requests: usize,
+    /// Bytes of the body of an HTTP request that the guest makes.
+    pub http_request_body: usize,
+    /// Bytes of the body of the answer to one.
+    pub http_response_body: usize,
+    /// What it may reach beyond its shard: of a revision, what that was granted.
+    pub grants: Arc<[Grant]>,
 }
 
 impl Default for Limits {
@@ -93,6 +106,11 @@ impl Default for Limits {
             trap_window: Duration::from_secs(60),
             query_instances: 4,
             call_depth: 16,
+            http_headers: 64 << 10,
+            http_requests: 8,
+            http_request_body: 16 << 20,
+            http_response_body: 16 << 20,
+            grants: Arc::default(),
         }
     }
 }

@@ -91,7 +91,6 @@ async fn components_that_cannot_run_anywhere_touch_no_shard() {
             "{}",
             "which is not offered",
         ),
-        (guests::text("wasi-http.wat"), "{}", "not granted"),
         (guests::text("newer-function.wat"), "{}", "flush-everything"),
         (
             lifecycle(),

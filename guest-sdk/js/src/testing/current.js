@@ -1,5 +1,7 @@
 // The host that runs now, outside of a component.
 
+import { withDate } from './clock.js';
+
 /** An error as the host gives it: a record, beside the exception. */
 export class HostError extends Error {
   constructor(code, message, retryable = false) {
@@ -25,7 +27,7 @@ export function within(world, body) {
   const before = current;
   current = world;
   try {
-    return body();
+    return withDate(world.date, body);
   } finally {
     current = before;
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
+from .clock import Clock
 from .current import HostError
 from .store import Change, Store
 
@@ -84,6 +85,9 @@ class World:
         self.store = Store()
         self.status = "running"
         self.now_ms = FIRST_MOMENT_MS
+        self.clock = Clock(lambda: self.now_ms)
+        #: The package of the guest, whose modules see this clock.
+        self.package = ""
         self.durable_seq = 0
         self.tags: list[tuple[int, int]] = []
         self.timers: dict[str, SetTimer] = {}
