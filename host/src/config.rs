@@ -334,6 +334,9 @@ section! {
     stop_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
     /// Longest that a guest's start may take.
     start_time: Duration = secs(30), Kind::Duration(millis(1), secs(3600));
+    /// Longest that a swap of a shard waits for the call in progress (or timer, or durable tags), which is never cut short for it. Where that
+    /// has not ended, the shard does not take the new revision and goes on with the one that it runs; a rollout then goes back.
+    drain: Duration = secs(30), Kind::Duration(millis(1), secs(86_400));
     /// Longest that a guest may take to hand its memory over in a swap, and another to take it over. Calls of the shard wait for both.
     handoff_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
     /// The memory that a guest hands over in a swap.

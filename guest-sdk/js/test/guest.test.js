@@ -162,6 +162,16 @@ test('timers fire in their order, durable ones until they succeed', () => {
   assert.throws(() => new Host(defineGuest({ calls: {} })).run(() => timers.set('a', 1)), { code: 'invalid-argument' });
 });
 
+test('a shard that is full of timers says that there may be room later', () => {
+  const host = new Host(defineGuest({ calls: {}, fire() {} }), { limits: { timers: 1 } });
+  host.run(() => timers.set('a', 1_000));
+  for (const set of [timers.set, timers.setDurable]) {
+    assert.throws(() => host.run(() => set('b', 1_000)), { code: 'limit', message: /limits\.timers/, retryable: true });
+    assert.throws(() => host.run(() => set('', 1_000)), { code: 'invalid-argument', retryable: false });
+    host.run(() => set('a', 1_000));
+  }
+});
+
 test('a crash takes back what became of a durable timer, as far as it was not durable', () => {
   const fired = [];
   const host = new Host(defineGuest({ calls: { set: (call) => timers.setDurable(call.text(), 10) }, fire: (timer) => fired.push(timer.name) }));

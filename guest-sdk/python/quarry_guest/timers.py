@@ -1,4 +1,8 @@
-"""Timers of this module in this shard; `Guest.fire` gets them. A name of 1 to 256 bytes has one timer: setting it again replaces it."""
+"""Timers of this module in this shard; `Guest.fire` gets them. A name of 1 to 256 bytes has one timer: setting it again replaces it.
+
+Where the shard has all the timers that it may have (10,000, `limits.timers`), `set` and `set_durable` fail with `limit`, which is retryable:
+there is room again once a timer has fired or was cancelled.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 from quarry_guest import Call, Guest, QuarryError, Reply, Timer, call, cluster, context, db, durability, log, metrics, query, timers
 from quarry_guest import _guest
-from quarry_guest.testing import Host, Measured, OtherCall
+from quarry_guest.testing import Host, Limits, Measured, OtherCall
 
 
 class Unshown:
@@ -227,6 +227,21 @@ class Test(unittest.TestCase):
         host.restart()
         self.assertIsNone(host.run(lambda: timers.due_ms("late")))
         self.assertTrue(host.run(lambda: timers.cancel("early")))
+
+    def test_a_shard_that_is_full_of_timers_says_that_there_may_be_room_later(self) -> None:
+        class Timed(Guest):
+            def fire(self, timer: Timer) -> None:
+                pass
+
+        host = Host(Timed, limits=Limits(timers=1))
+        host.run(lambda: timers.set("a", 1_000))
+        for is_durable in (False, True):
+            put = timers.set_durable if is_durable else timers.set
+            full = self.fails("limit", lambda: host.run(lambda: put("b", 1_000)), "limits.timers")
+            self.assertTrue(full.retryable)
+            wrong = self.fails("invalid-argument", lambda: host.run(lambda: put("", 1_000)))
+            self.assertFalse(wrong.retryable)
+            host.run(lambda: put("a", 1_000))
 
     def test_a_crash_takes_back_what_became_of_a_durable_timer(self) -> None:
         fired: list[str] = []

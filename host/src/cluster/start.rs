@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
-use super::deployed::{self, Deployed};
+use super::deployed::{self, Deployed, outside};
 use super::founding::Founding;
 use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
@@ -543,6 +543,7 @@ async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
         tokio::select! {
             () = node.stop.cancelled() => return,
             () = deployed::another(&node, &reason) => {}
+            () = outside::tell(&node, waiting.leases(), &reason) => {}
         }
         why = tokio::select! {
             () = node.stop.cancelled() => return,
@@ -663,6 +664,7 @@ impl From<&Config> for Limits {
             wall_time: limits.wall_time,
             start_time: limits.start_time,
             stop_time: limits.stop_time,
+            drain: limits.drain,
             handoff_time: limits.handoff_time,
             handoff_bytes: size(limits.handoff_bytes),
             migrate_step_time: limits.migrate_step_time,

@@ -18,6 +18,9 @@ pub struct Limits {
     pub start_time: Duration,
     /// Time that `lifecycle.stop` may last.
     pub stop_time: Duration,
+    /// Time that a swap to the revision waits for what is in progress on a shard: the call, the timer or the durable tags that its guest
+    /// is at. Where that takes longer, the swap of the shard is given up.
+    pub drain: Duration,
     /// Time that `handoff.suspend` may last, and `handoff.resume`; calls wait for both.
     pub handoff_time: Duration,
     /// Bytes of memory that a swap carries over.
@@ -81,6 +84,7 @@ impl Default for Limits {
             wall_time: Duration::from_secs(30),
             start_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(5),
+            drain: Duration::from_secs(30),
             handoff_time: Duration::from_secs(5),
             handoff_bytes: 16 << 20,
             migrate_step_time: Duration::from_secs(5),
@@ -123,6 +127,7 @@ impl Limits {
         self.migrate_time += other.migrate_time;
         self.cpu_time = self.cpu_time.max(other.cpu_time);
         self.wall_time = self.wall_time.max(other.wall_time);
+        self.drain = self.drain.max(other.drain);
         self
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, Label, counter, histogram};
 
-use super::{CALL_DURATION, CALLS, Metric, QUERIES, QUERY_DURATION, shard_labels};
+use super::shard::shard_labels;
+use super::{CALL_DURATION, CALLS, Metric, QUERIES, QUERY_DURATION};
 use crate::call::{CallErrorKind, CallReply};
 
 /// How many methods of a process have their own label; the rest is `other`.

@@ -66,7 +66,9 @@ func setTimer(name string, after uint64, payload []byte, durable bool) *Error {
 		return fail("invalid-argument", "a timer's name has 1 to 256 bytes, not %d, its payload up to 65536, not %d", len(name), len(payload))
 	}
 	if _, known := Test.Timers[name]; !known && len(Test.Timers) >= maxTimers {
-		return fail("limit", "%d timers are set (limits.timers)", maxTimers)
+		full := fail("limit", "%d timers are set (limits.timers)", maxTimers)
+		full.Retryable = true
+		return full
 	}
 	if was := Test.Timers[name]; was.Durable && !durable {
 		Test.seq++

@@ -155,7 +155,7 @@ class World:
         if len(payload) > 65_536:
             raise HostError("invalid-argument", f"a timer's payload has up to 64 KiB, not {len(payload)} bytes")
         if name not in self.timers and len(self.timers) >= self.limits.timers:
-            raise HostError("limit", f"{self.limits.timers} timers are set (limits.timers)")
+            raise HostError("limit", f"{self.limits.timers} timers are set (limits.timers)", retryable=True)
         timer = SetTimer(name, payload, self.now_ms + after_ms, is_durable)
         if not is_durable:
             # In the place of a durable one it removes that from the database.
