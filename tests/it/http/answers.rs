@@ -14,13 +14,16 @@ use super::{Door, answer};
 use crate::support::guests;
 use crate::support::native::config;
 
+/// Method, path and headers of a request; the status of its answer, and the shard that gave it or what the host says.
+type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16, &'a str);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_finds_its_shard_or_is_told_how() {
     let door = Door::open(config(), "web").await;
     let key = guests::keys(&door.cluster)[1].clone();
     let by_key = format!("/http/key/{key}/status?299");
     #[rustfmt::skip]
-    let cases: &[(&str, &str, &[(&str, &str)], u16, &str)] = &[
+    let cases: &[Asked] = &[
         ("GET", "/http/shard/1/status?299", &[], 299, "1"),
         ("GET", "/http/status?299", &[("quarry-shard", "1")], 299, "1"),
         ("GET", "/http/status?299", &[("quarry-key", &key)], 299, "1"),
