@@ -59,13 +59,14 @@ pub(in crate::cli) const WIT: &[File] = files!("wit/" => "quarry_guest/wit/":
 /// For JavaScript and TypeScript.
 pub(super) const JS: &[File] = files!("js/" => "quarry_guest/":
     "README.md" "build.js" "index.d.ts" "package.json" "src/bytes.js" "src/call.js" "src/cluster.js" "src/component.js" "src/context.js"
-    "src/cursor.js" "src/db.js" "src/durability.js" "src/error.js" "src/guest.js" "src/index.js" "src/log.js" "src/metrics.js" "src/testing.js"
+    "src/cursor.js" "src/db.js" "src/durability.js" "src/error.js" "src/guest.js" "src/http.js" "src/incoming.js" "src/index.js" "src/log.js"
+    "src/metrics.js" "src/testing.js"
     "src/testing/current.js" "src/testing/database.js" "src/testing/store.js" "src/testing/world.js" "src/testing/xxh64.js" "src/timer.js"
     "src/timers.js" "src/wit/component/cluster.js" "src/wit/component/current-call.js" "src/wit/component/db.js"
     "src/wit/component/durability.js" "src/wit/component/log.js" "src/wit/component/metrics.js" "src/wit/component/shard.js"
     "src/wit/component/timers.js" "src/wit/testing/cluster.js" "src/wit/testing/current-call.js" "src/wit/testing/db.js"
     "src/wit/testing/durability.js" "src/wit/testing/log.js" "src/wit/testing/metrics.js" "src/wit/testing/shard.js" "src/wit/testing/timers.js"
-    "testing.d.ts"
+    "testing.d.ts" "wasi/clocks.wit" "wasi/http.wit" "wasi/io.wit"
 );
 
 /// For Python.
