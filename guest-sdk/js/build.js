@@ -148,17 +148,22 @@ async function rolled(name, source, file, resolveOptions) {
 /** Writes the WIT of this component, and gives its folder. */
 function makeWorld(imported, exported, isHttp, work) {
   const wit = join(work, 'wit');
-  const source = [join(sdk, 'wit'), join(sdk, '../wit')].find((folder) => existsSync(join(folder, 'worlds.wit')));
-  if (source === undefined) throw new Fault(`the SDK at ${sdk} has no wit folder`);
-  cpSync(source, join(wit, 'deps/quarry-shard'), { recursive: true });
+  cpSync(partOfSdk('wit'), join(wit, 'deps/quarry-shard'), { recursive: true });
   const line = (verb) => (name) => `  ${verb} ${PACKAGE}/${name}@${VERSION};`;
   const lines = [...imported.sort().map(line('import')), ...['handler', ...exported].map(line('export'))];
   if (isHttp) {
-    cpSync(join(sdk, 'wasi'), join(wit, 'deps'), { recursive: true });
+    cpSync(partOfSdk('wasi'), join(wit, 'deps'), { recursive: true });
     lines.push(`  import ${HTTP_TYPES};`, `  export ${HTTP_HANDLER};`);
   }
   writeFileSync(join(wit, 'world.wit'), `package quarry:project;\n\nworld guest {\n${lines.join('\n')}\n}\n`);
   return wit;
+}
+
+/** A folder that the SDKs of all languages share: inside of this one in a project, beside it in the repository. */
+function partOfSdk(name) {
+  const found = [join(sdk, name), join(sdk, '..', name)].find((folder) => existsSync(folder));
+  if (found === undefined) throw new Fault(`the SDK at ${sdk} has no ${name} folder`);
+  return found;
 }
 
 async function componentize(sourcePath, witPath, isHttp) {

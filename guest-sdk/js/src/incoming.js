@@ -6,7 +6,9 @@
 import { Fields, OutgoingBody, OutgoingResponse, ResponseOutparam } from 'wasi:http/types@0.2.10';
 
 import { concat } from './bytes.js';
+import { Abort } from './error.js';
 import { answered, failed } from './http.js';
+import * as log from './log.js';
 
 /** What is read of a body at once. */
 const READ_BYTES = 1n << 20n;
@@ -22,14 +24,18 @@ export function incoming({ handlers }) {
       try {
         made = outgoing(await answered(handlers, requestOf(incoming)));
       } catch (error) {
+        if (error instanceof Abort) log.error(error.why);
         made = outgoing(failed(error));
       }
       const { response, body } = made;
-      const sink = response.body();
+      // Without a body its length may be told all the same, as an answer to HEAD does.
+      const sink = body.length > 0 ? response.body() : undefined;
       // The host takes what is written while this runs, but not before it has the head.
       ResponseOutparam.set(out, { tag: 'ok', val: response });
-      if (body.length > 0) write(sink, body);
-      OutgoingBody.finish(sink, undefined);
+      if (sink !== undefined) {
+        write(sink, body);
+        OutgoingBody.finish(sink, undefined);
+      }
     },
   };
 }
