@@ -46,6 +46,7 @@ function requestOf(incoming) {
   const url = `${scheme}://${incoming.authority() ?? 'localhost'}${incoming.pathWithQuery() ?? '/'}`;
   const headers = headersOf(incoming.headers());
   const bytes = read(incoming.consume());
+  incoming[DISPOSE]();
   const body = METHODS_WITHOUT_BODY.includes(method) ? undefined : bytes;
   return new Request(url, { method, headers, body });
 }

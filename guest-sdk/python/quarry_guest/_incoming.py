@@ -5,6 +5,8 @@ Bodies are whole on both ways: the host keeps an answer until what it shows is d
 
 from __future__ import annotations
 
+# Codecs are imported when they are first asked for, and a component has the modules alone that were imported while it was built.
+import encodings.idna  # noqa: F401
 import tempfile
 from io import BytesIO, StringIO
 from typing import Any
