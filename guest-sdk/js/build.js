@@ -8,14 +8,17 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { parseArgs } from 'node:util';
+import * as util from 'node:util';
 
 const ENTRIES = ['src/app.ts', 'src/app.js'];
+const ENDS = 'the guest has to end in `export default defineGuest({ calls: { ... } })`';
 const PACKAGE = 'quarry:shard';
 const VERSION = '0.1.0';
 /** What `src/incoming.js` imports; its version is that of the engine. */
 const HTTP_TYPES = 'wasi:http/types@0.2.10';
 const HTTP_HANDLER = 'wasi:http/incoming-handler@0.2.10';
+
+const AT_BUILD = 'which happens when it is built; ask in `start` or in a handler';
 
 const home = process.cwd();
 const sdk = dirname(realpathSync(fileURLToPath(import.meta.url)));
@@ -32,9 +35,10 @@ try {
 
 async function main() {
   if (Number(process.versions.node.split('.')[0]) < 20) {
-    throw new Fault(`Node.js 20 or later is needed, this is ${process.versions.node}`);
+    const install = 'apt-get install nodejs npm (where that is older: https://nodejs.org)';
+    throw new Fault(`the build needs Node.js 20 or later, and this is ${process.versions.node}; install it with: ${install}`);
   }
-  const { values } = parseArgs({ options: { out: { type: 'string' }, entry: { type: 'string' } } });
+  const { values } = util.parseArgs({ options: { out: { type: 'string' }, entry: { type: 'string' } } });
   const out = resolve(values.out ?? 'target/guest.wasm');
   const entry = entryOf(values.entry);
   const work = join(home, 'target/quarry');
@@ -70,24 +74,37 @@ function check() {
   const script = join(folderOf('typescript'), 'bin/tsc');
   const ran = spawnSync(process.execPath, [script, '-p', '.', '--noEmit', '--pretty', String(isColored())], { encoding: 'utf8' });
   process.stderr.write(ran.stdout + ran.stderr);
-  if (ran.status !== 0) throw new Fault('the types do not fit');
+  if (ran.status === 0) return;
+  // A test that imports the guest is the first to miss its export.
+  throw new Fault(ran.stdout.includes('error TS1192') ? `the types do not fit; ${ENDS}` : 'the types do not fit');
 }
 
 /** Runs the guest's own code here, outside of a host, to see which of the optional exports it has. */
 async function exportsOfGuest(entry, work) {
   const file = join(work, 'probe.mjs');
-  const source = `import guest from ${JSON.stringify(entry)};\nexport default guest;\n`;
-  await rolled('probe', source, file, {});
+  const source = `import * as guest from ${JSON.stringify(entry)};\nexport { guest };\n`;
+  await rolled('probe', source, file, {}, { sourcemap: 'inline' });
+  const name = relative(home, entry);
   let guest;
   try {
-    guest = (await import(pathToFileURL(file))).default;
+    process.setSourceMapsEnabled(true);
+    guest = (await import(pathToFileURL(file))).guest.default;
+    if (typeof guest?.exported === 'function') return { exported: guest.exported(), isHttp: guest.answersHttp() };
   } catch (error) {
-    throw new Fault(`${relative(home, entry)} cannot be loaded:\n${error.stack}`);
+    throw new Fault(`${name} cannot be loaded:\n${whereOf(error)}`);
   }
-  if (typeof guest?.exported !== 'function') {
-    throw new Fault(`${relative(home, entry)} has to end in \`export default defineGuest({ ... })\``);
-  }
-  return { exported: guest.exported(), isHttp: guest.answersHttp() };
+  const what = guest === undefined ? 'exports no default' : 'exports a default that is no guest';
+  throw new Fault(`${name} ${what}: ${ENDS}`);
+}
+
+/** What the guest threw, and where in its own files. */
+function whereOf(error) {
+  if (!(error instanceof Error)) return `thrown: ${String(error)}`;
+  const frames = (error.stack ?? '').split('\n').filter((line) => /^ +at /.test(line));
+  const own = frames.map((line) => line.replace(pathToFileURL(`${home}/`).href, '').replace(`${home}/`, ''));
+  const shown = own.filter((line) => !/node:|:\/\/|quarry_guest\/|guest-sdk\/|node_modules\/|target\/quarry\/|[( ]\//.test(line));
+  const hint = error.code === 'closed' ? [`the guest asks the host while its modules are loaded, ${AT_BUILD}`] : [];
+  return [`${error.name}: ${error.message}`, ...shown, ...hint].join('\n');
 }
 
 /** Bundles the component's source, and tells which interfaces of the host it imports. */
@@ -110,7 +127,7 @@ async function bundle(entry, exported, isHttp, work) {
 }
 
 /** Bundles a source into one file, and tells what it imports from outside. */
-async function rolled(name, source, file, resolveOptions) {
+async function rolled(name, source, file, resolveOptions, outputOptions = {}) {
   const { rolldown } = await import(pathToFileURL(join(folderOf('rolldown'), 'dist/index.mjs')));
   const id = `\0quarry-${name}`;
   let imports;
@@ -133,7 +150,7 @@ async function rolled(name, source, file, resolveOptions) {
         if (level === 'warn') process.stderr.write(`${log.message}\n`);
       },
     });
-    const { output } = await made.write({ file, format: 'esm', codeSplitting: false });
+    const { output } = await made.write({ file, format: 'esm', codeSplitting: false, ...outputOptions });
     await made.close();
     imports = [...new Set(output.flatMap((chunk) => chunk.imports ?? []))];
   } catch (error) {
@@ -187,7 +204,7 @@ function told(message) {
   const unknown = /attempted to call an unknown imported function: '(wasi:(random|clocks)[^']*|quarry:[^']*)'/.exec(message);
   if (unknown === null) return message;
   const what = { random: 'a random number', clocks: 'the time' }[unknown[2]] ?? `the host (${unknown[1]})`;
-  return `the guest asks for ${what} while its modules are loaded, which happens when it is built; ask in \`start\` or in a handler`;
+  return `the guest asks for ${what} while its modules are loaded, ${AT_BUILD}`;
 }
 
 /** A package of the project, in its own `node_modules` or one above. */

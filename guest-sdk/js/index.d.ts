@@ -263,7 +263,11 @@ export namespace durability {
   function notifyWhenDurable(seq: Whole, tag: Whole): void;
 }
 
-/** Timers of this module in this shard, for `fire`. A name of 1 to 256 bytes has one timer: setting it again replaces it. */
+/**
+ * Timers of this module in this shard, for `fire`. A name of 1 to 256 bytes has one timer: setting it again replaces it. Where the shard has
+ * all the timers that it may have (10,000, `limits.timers`), both ways to set one fail with `limit`, which is retryable: there is room again
+ * once a timer has fired or was cancelled.
+ */
 export namespace timers {
   /** In memory: forgotten when the shard closes or moves. */
   function set(name: string, afterMs: Whole, payload?: Bytes): void;

@@ -65,7 +65,7 @@ export class Host {
   run<T>(body: () => T): T;
   /** Makes the writes up to `seq` durable, or all. */
   makeDurable(seq?: Whole): void;
-  /** Lets time pass: values expire, timers fire. */
+  /** Lets time pass: values expire, timers fire. In handlers `Date` has this time; `performance.now` stays the machine's. */
   advance(ms: number): void;
   stop(reason?: string): void;
   restart(): void;

@@ -264,8 +264,8 @@ impl Cluster {
     }
 
     /// Runs another module on every shard, in place: databases, caches and waiting replies stay, and so does memory where both modules
-    /// export `handoff`. Calls go on, but for a pause in which the new instance takes over; the call in progress ends first, within
-    /// `limits.wall_time`. A module that exports `migration` first brings the stored data to its form, between the calls of the present one.
+    /// export `handoff`. Calls go on, but for a pause in which the new instance takes over; the call in progress ends first, or the
+    /// module is not adopted where it takes longer than `limits.drain`. A module that exports `migration` first brings the stored data to its form, between the calls of the present one.
     /// When it is not adopted on one of them, all go back to the module they ran.
     ///
     /// # Errors

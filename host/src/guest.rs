@@ -24,6 +24,7 @@ pub mod limits;
 pub mod log;
 pub mod native;
 pub mod notify;
+pub mod outgoing;
 pub mod timers;
 pub mod wasm;
 

@@ -5,4 +5,5 @@ mod broken;
 mod components;
 mod forth;
 mod logic;
+mod web;
 mod world;

@@ -1,7 +1,7 @@
 // What a guest is, and how it becomes the exports of a component.
 
 import * as wit from '#wit/current-call';
-import { bytes, received } from './bytes.js';
+import { bytes, received, shown } from './bytes.js';
 import { Call, Reply, sync } from './call.js';
 import { parsed } from './context.js';
 import { Abort, QuarryError, reason } from './error.js';
@@ -50,7 +50,12 @@ export class Guest {
 
 /** Makes a guest of its handlers, or of a function that makes them for each instance. */
 export function defineGuest(definition) {
-  if (typeof definition === 'function') return new Guest(definition);
+  if (typeof definition === 'function') {
+    if (/^class\b/.test(Function.prototype.toString.call(definition))) {
+      throw new TypeError('defineGuest: a class makes no handlers: give a function that does, `() => ({ calls: { ... } })`');
+    }
+    return new Guest(definition);
+  }
   checked(definition);
   return new Guest(() => definition);
 }
@@ -107,7 +112,7 @@ export function answer(handlers, isQuery, call) {
 /** Whether a migration has come to its end. */
 export function migrated(isDone) {
   if (typeof isDone === 'boolean') return isDone;
-  throw new QuarryError('exception', `\`migrate\` returns true when the data is migrated, or false; not ${String(isDone)}`);
+  throw new QuarryError('exception', `\`migrate\` returns true when the data is migrated, or false; not ${shown(isDone)}`);
 }
 
 /**
@@ -170,6 +175,7 @@ function checked(handlers) {
   if (typeof handlers !== 'object' || handlers === null) {
     throw wrong('give an object of handlers, or a function that makes one');
   }
+  if (typeof handlers.then === 'function') throw wrong('what makes the handlers is no async function: leave out `async`');
   for (const [name, value] of Object.entries(handlers)) {
     if (TABLES.includes(name)) {
       for (const [method, handler] of Object.entries(value ?? {})) {

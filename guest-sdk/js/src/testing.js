@@ -1,5 +1,6 @@
 // An in-memory host for unit tests of guests: the same limits and error codes, snapshots, transactions with their conflicts, expiry, merge
-// operators, timers. The test drives what the real host does by itself: time (`advance`) and durability (`makeDurable`).
+// operators, timers. The test drives what the real host does by itself: time (`advance`), which `Date` has in handlers, and durability
+// (`makeDurable`).
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 
@@ -9,7 +10,8 @@ import { QuarryError, reason } from './error.js';
 import { Guest, answer, migrated, recordOf } from './guest.js';
 import { answered } from './http.js';
 import { Timer } from './timer.js';
-import { keptIn, within } from './testing/current.js';
+import { withDate } from './testing/clock.js';
+import { keptIn, within, withinAwaiting } from './testing/current.js';
 import { MERGE_OPERATORS } from './testing/store.js';
 import { LIMITS, World, calling, lifecycle } from './testing/world.js';
 
@@ -64,7 +66,7 @@ export class Host {
     }
     this.#running();
     const call = callOf(method, request);
-    this.#queries ??= this.#guest.instance();
+    this.#queries ??= this.#instance(this.#guest);
     const view = request.readDurable ? this.#world.durable : this.#world.store.lastSeq;
     const reply = this.#enter(calling(this.#world, request, view), () => answer(this.#queries, true, call));
     return this.#responded(reply);
@@ -143,7 +145,7 @@ export class Host {
     const next = { guest, exported: guest.exported(), revision };
     try {
       this.#validate(guest);
-      const made = guest.instance();
+      const made = this.#instance(guest);
       as(next, () => sync(made.start?.(), '`start`'));
       while (made.migrate !== undefined && !as(next, () => migrated(made.migrate(before.revision)))) {
         this.#asGuest(before);
@@ -221,15 +223,19 @@ export class Host {
     const world = this.#world;
     const scope = { ...lifecycle(), isValidation: true };
     try {
-      this.#enter(scope, () => sync(guest.instance().validate(structuredClone(world.options)), '`validate`'), (error) => error);
+      this.#enter(scope, () => sync(this.#instance(guest).validate(structuredClone(world.options)), '`validate`'), (error) => error);
     } catch (error) {
       throw new QuarryError('invalid-options', reason(error));
     }
   }
 
+  #instance(guest) {
+    return withDate(this.#world.date, () => guest.instance());
+  }
+
   #start() {
     this.#world.status = 'running';
-    const made = this.#guest.instance();
+    const made = this.#instance(this.#guest);
     const step = (body) => this.#enter(lifecycle(), body).value;
     step(() => sync(made.start?.(), '`start`'));
     while (made.migrate !== undefined && !step(() => migrated(made.migrate(0))));
@@ -258,7 +264,7 @@ export class Host {
     this.#isAnswering = true;
     let made;
     try {
-      made = await within(world, () => answered(() => handlers, request));
+      made = await withinAwaiting(world, () => answered(() => handlers, request));
     } catch (error) {
       throw outside(recordOf(error));
     } finally {

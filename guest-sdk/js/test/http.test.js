@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { QuarryError, abort, context, db, defineGuest } from '../src/index.js';
 import { Host } from '../src/testing.js';
 
+const RealDate = globalThis.Date;
 const pause = () => new Promise((resolve) => setImmediate(resolve));
 
 test('a guest answers requests over the database of its calls', async () => {
@@ -51,6 +52,28 @@ test('requests are answered one at a time, and by their own hosts', async () => 
   assert.throws(() => hosts[0].call('x'), /await/);
   const texts = await Promise.all(asked.map(async (response) => (await response).text()));
   assert.deepEqual(texts, ['0 1', '1 1', '0 2', '1 2', '0 3']);
+});
+
+test('the time is that of the host, also behind an await', async () => {
+  const times = [];
+  const guest = defineGuest({
+    async fetch() {
+      times.push(new Date().toISOString());
+      await pause();
+      times.push(new Date(Date.now()).toISOString());
+      return new Response();
+    },
+  });
+  const hosts = [new Host(guest), new Host(guest)];
+  hosts[1].advance(60_000);
+  const answers = hosts.map((host) => host.fetch('/'));
+  await pause();
+  // A test has the time of its machine.
+  assert.notEqual(new Date().toISOString().slice(0, 10), '2026-01-01');
+  await Promise.all(answers);
+  const [first, second] = ['2026-01-01T00:00:00.000Z', '2026-01-01T00:01:00.000Z'];
+  assert.deepEqual(times.sort(), [first, first, second, second]);
+  assert.equal(globalThis.Date, RealDate);
 });
 
 test('whatever is thrown is a 500 with its text in the log', async () => {

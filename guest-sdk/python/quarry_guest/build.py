@@ -24,14 +24,31 @@ HTTP_VERSION = "0.2.10"
 TOOL_VERSION = "0.25.1"
 SDK = Path(__file__).resolve().parent
 
+#: The least that a guest is.
+EXAMPLE = "`@export`, and below it `class App(Guest):`"
+
 #: Runs in a process of its own: loads the guest outside of a host, and says what it needs.
 PROBE = """
-import importlib, json, sys
-importlib.import_module(sys.argv[1])
-from quarry_guest import _guest, _wit
-guest = _guest.exported()
-print(json.dumps({"imports": sorted(_wit.LOADED), "exports": _guest.interfaces(guest), "http": guest.wsgi is not None}))
+import importlib, json, os, sys, traceback
+home, sdk = os.getcwd(), sys.argv[2]
+try:
+    importlib.import_module(sys.argv[1])
+    from quarry_guest import _guest, _wit
+    guest = _guest.exported()
+    found = {"imports": sorted(_wit.LOADED), "exports": _guest.interfaces(guest), "http": guest.wsgi is not None}
+except BaseException as error:
+    # Where in the files of the project; how they came to be imported is of no use.
+    named = traceback.TracebackException.from_exception(error)
+    own = [frame for frame in named.stack if frame.filename.startswith(home + os.sep) and not frame.filename.startswith(sdk + os.sep)]
+    named.stack = traceback.StackSummary.from_list(own)
+    sys.stderr.write("".join(named.format(chain=False)).replace(home + os.sep, ""))
+    if getattr(error, "code", None) == "closed":
+        sys.stderr.write("the guest asks the host while its modules are loaded, which happens when it is built; ask in `start` or in a handler\\n")
+    sys.exit(1)
+print(json.dumps(found))
 """
+#: What installs the tool.
+INSTALL = f"python3 -m venv .venv && .venv/bin/pip install componentize-py=={TOOL_VERSION}"
 
 
 class Fault(Exception):
@@ -40,7 +57,8 @@ class Fault(Exception):
 
 def main() -> None:
     if sys.version_info < (3, 10):
-        raise Fault(f"Python 3.10 or later is needed, this is {sys.version.split()[0]}")
+        install = "apt-get install python3 python3-venv"
+        raise Fault(f"the build needs Python 3.10 or later, and this is {sys.version.split()[0]}; install it with: {install}")
     parser = argparse.ArgumentParser(description="Builds the component of a project.")
     parser.add_argument("--out", type=Path, default=Path("target/guest.wasm"))
     parser.add_argument("--app", default="app", help="the module that exports the guest")
@@ -69,7 +87,7 @@ def main() -> None:
     part = args.out.with_name(args.out.name + ".part")
     command = [args.tool, "-q", "-d", str(wit), "-w", "guest", "componentize", "-p", str(staged), *packages(home), "quarry_component"]
     ran = subprocess.run([*command, "-o", str(part)], env=environment(work), stdout=sys.stderr, check=False)
-    if ran.returncode != 0:
+    if ran.returncode != 0 or not part.exists():
         raise Fault("componentize-py failed; what it said stands above")
     # Whole or not at all: `quarry dev` may be reading the one before.
     os.replace(part, args.out)
@@ -79,22 +97,31 @@ def check_tool(tool: str) -> None:
     try:
         said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        raise Fault(f"{tool} cannot be run ({error}); install it with: pip install componentize-py=={TOOL_VERSION}") from None
-    if said.split()[-1:] != [TOOL_VERSION]:
-        say(f"this SDK was made for componentize-py {TOOL_VERSION}, and this is {said.strip()}")
+        raise Fault(f"{tool} cannot be run ({error}); install it with: {INSTALL}") from None
+    version = (said.split() or ["of no version"])[-1]
+    if numbers(version) < numbers(TOOL_VERSION):
+        raise Fault(f"the build needs componentize-py {TOOL_VERSION} or later, and {tool} is {version}; install it with: {INSTALL}")
+    if version != TOOL_VERSION:
+        say(f"this SDK was made for componentize-py {TOOL_VERSION}, and {tool} is {version}")
+
+
+def numbers(version: str) -> list[int]:
+    """A version, to be compared. One that is none is older than any."""
+    parts = version.split(".")
+    return [int(part) for part in parts] if all(part.isdigit() for part in parts) else []
 
 
 def stage(home: Path, staged: Path, app: str) -> None:
     """Copies what belongs into the component, so that nothing else of the project gets there."""
-    unwanted = shutil.ignore_patterns("__pycache__", "*.pyc", "_testing", "testing.py", "build.py", "wit", "wasi", "py.typed", "README.md")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.pyc", "_testing", "testing.py", "build.py", "wit", "wasi", "py.typed", "README.md", "VERSION")
     package, module = home / app, home / f"{app}.py"
-    if package.is_dir():
+    if (package / "__init__.py").is_file():
         shutil.copytree(package, staged / app, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     elif module.is_file():
         staged.mkdir(parents=True)
         shutil.copy(module, staged)
     else:
-        raise Fault(f"there is no {app}/__init__.py or {app}.py: it is what the guest begins with")
+        raise Fault(f"there is no {app}/__init__.py or {app}.py, which the guest begins with: {EXAMPLE}")
     shutil.copytree(SDK, staged / SDK.name, ignore=unwanted)
 
 
@@ -102,10 +129,10 @@ def probe(home: Path, app: str) -> dict[str, Any]:
     # Not the staged copy, which lacks the host for tests.
     path = [str(SDK.parent), *site_packages(home)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = subprocess.run([sys.executable, "-c", PROBE, app], capture_output=True, text=True, env=env, cwd=home, check=False)
+    ran = subprocess.run([sys.executable, "-c", PROBE, app, str(SDK)], capture_output=True, text=True, env=env, cwd=home, check=False)
     sys.stderr.write(ran.stderr)
     if ran.returncode != 0:
-        raise Fault(f"the module `{app}` cannot be loaded; why stands above")
+        raise Fault(f"the module `{app}` is no guest that can be loaded; why stands above")
     # What the guest prints while it is loaded comes before.
     return json.loads(ran.stdout.splitlines()[-1])
 

@@ -1,7 +1,7 @@
 """An in-memory host for unit tests of guests.
 
 The same limits and error codes, snapshots, transactions with their conflicts, expiry, merge operators and timers. The test drives what the real
-host does by itself: time (`advance`) and durability (`make_durable`)::
+host does by itself: time (`advance`), which `time.time` and `datetime.now` have in handlers, and durability (`make_durable`)::
 
     host = Host(Counter)
     assert host.call("increment", key="visits").text() == "1"
@@ -130,7 +130,7 @@ class Host:
             raise QuarryError("no-queries", "the guest does not export `queries`; use call")
         call = _call(method, key, payload, json)
         self._running()
-        instance = self._queries = self._queries or Instance(self._guest)
+        instance = self._queries = self._queries or self._instance(self._guest)
         view = self.durable_seq if read_durable else self.last_seq
         scope = self._world.call_scope(headers or {}, timeout_ms, view)
         return self._responded(self._enter(scope, lambda: instance.answer(True, call)), scope)
@@ -206,7 +206,7 @@ class Host:
 
         try:
             self._validate(guest)
-            new = Instance(guest)
+            new = self._instance(guest)
             run_as(after, new.guest.start)
             if "migration" in interfaces(guest):
                 while not run_as(after, lambda: new.migrate(before[1])):
@@ -263,8 +263,13 @@ class Host:
         self._guest = guest
         self._exported = interfaces(guest)
         self._world.revision = revision
+        self._world.package = guest.__module__.partition(".")[0]
         self._world.takes_tags = "durable-events" in self._exported
         self._world.takes_timers = "timer-events" in self._exported
+
+    def _instance(self, guest: type[Guest]) -> Instance:
+        with self._world.clock.within(guest.__module__.partition(".")[0]):
+            return Instance(guest)
 
     def _validate(self, guest: type[Guest]) -> None:
         if "options" not in interfaces(guest):
@@ -274,7 +279,7 @@ class Host:
         self._world.scope = scope
         try:
             with within(self._world):
-                Instance(guest).guest.validate(options)
+                self._instance(guest).guest.validate(options)
         except Exception as error:
             why = error.message if isinstance(error, QuarryError) else str(error) or type(error).__name__
             raise QuarryError("invalid-options", why) from error
@@ -283,7 +288,7 @@ class Host:
 
     def _start(self) -> None:
         self._world.status = "running"
-        instance = Instance(self._guest)
+        instance = self._instance(self._guest)
         self._enter(Scope(), instance.guest.start)
         if "migration" in self._exported:
             while not self._enter(Scope(), lambda: instance.migrate(0)):

@@ -61,7 +61,7 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// Compiles a component, and has it check its options.
+/// Compiles a component, makes an instance of it, and has that check its options.
 pub(super) async fn check(
     config: &Config,
     limits: Limits,
@@ -73,14 +73,19 @@ pub(super) async fn check(
     let (name, limits) = (config.module.name.as_str(), Arc::new(limits));
     let loaded = guests.load(component.clone(), name.into(), 0, limits).await;
     let module = loaded.map_err(|error| Error::Failed(format!("{shown}: {error}")))?;
-    module.validate(options).await.map_err(|failure| {
+    let done = if module.describe().exports.options {
+        module.validate(options).await
+    } else {
+        module.try_out(options).await
+    };
+    done.map_err(|failure| {
         Error::Failed(match failure {
             Failure::Error(error) => format!(
                 "{shown}: the guest refuses its options {options}: {}",
                 error.message
             ),
             Failure::Trap(trap) => {
-                format!("{shown}: the guest failed to check its options: {trap}")
+                format!("{shown}: the guest failed when an instance of it was made to check its options: {trap}")
             }
             Failure::NoRoom(why) => format!("{shown}: its options were not checked: {why}"),
         })

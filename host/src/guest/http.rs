@@ -61,6 +61,12 @@ impl HttpHead {
 }
 
 impl HttpAnswer {
+    /// Whether the guest says that it failed. It counts as a failed call does: in metrics, and for a rollout that watches them.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.status >= 500
+    }
+
     /// How much it takes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {

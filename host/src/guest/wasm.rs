@@ -102,6 +102,16 @@ impl WasmModule {
             .ok_or_else(|| Trap::new(TrapKind::Host, "the component is not compiled"))
     }
 
+    /// Makes an instance and drops it: what a guest does when it is made, such as its initializers, has to work before anything else
+    /// can. No database is open.
+    ///
+    /// # Errors
+    /// As when a shard makes one.
+    pub async fn try_out(&self, options: &str) -> Result<(), Failure> {
+        let state = State::for_validation(&self.info, options, &self.limits);
+        self.make(state).await.map(drop)
+    }
+
     async fn make(&self, state: State) -> Result<Running, Failure> {
         let compiled = self.compiled().map_err(Failure::Trap)?;
         Running::make(&self.runtime, compiled, state, &self.limits).await

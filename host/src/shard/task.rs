@@ -373,6 +373,11 @@ impl Shard {
                 tokio::task::yield_now().await;
                 self.tags.clear();
             }
+            // A store that is slower than the calls is waited for between them, so that it costs none its notification.
+            if self.tags.outstanding() > self.db.limits().notifications / 2 {
+                _ = self.gate.durable(self.db.visible_seq()).await;
+                self.tags.clear();
+            }
         }
         Ok(times)
     }
@@ -522,6 +527,14 @@ impl Shard {
 /// How a call ended, as far as its revision is to blame; none where it did not run.
 pub(super) fn ending(ran: &Result<Reply, Failure>) -> Option<Ending> {
     match ran {
+        Ok(reply)
+            if reply
+                .http
+                .as_ref()
+                .is_some_and(|answer| answer.is_failure()) =>
+        {
+            Some(Ending::Error)
+        }
         Ok(_) => Some(Ending::Reply),
         Err(Failure::Error(_)) => Some(Ending::Error),
         // How much a reply has to say is up to the caller.

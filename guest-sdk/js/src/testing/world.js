@@ -1,5 +1,6 @@
 // The host's interfaces, played by the test double.
 
+import { dateOf } from './clock.js';
 import { HostError } from './current.js';
 import { database } from './database.js';
 import { Store } from './store.js';
@@ -37,6 +38,7 @@ export class World {
     this.store = new Store();
     this.status = 'running';
     this.now = FIRST_MOMENT;
+    this.date = dateOf(() => this.now);
     this.durable = 0n;
     this.tags = [];
     this.timersByName = new Map();
@@ -128,7 +130,7 @@ function faces(world) {
     if (payload.length > 65_536) throw new HostError('invalid-argument', `a timer's payload has up to 64 KiB, not ${payload.length} bytes`);
     const { timers } = world.limits;
     if (world.timersByName.size >= timers && !world.timersByName.has(name)) {
-      throw new HostError('limit', `${timers} timers are set (limits.timers)`);
+      throw new HostError('limit', `${timers} timers are set (limits.timers)`, true);
     }
     return world.setTimer({ name, payload, due: world.now + Number(afterMs), isDurable, failures: 0 });
   };

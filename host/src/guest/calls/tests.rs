@@ -25,6 +25,11 @@ fn reach(route: Arc<dyn Route>) -> Reach {
         route,
         waits: Arc::default(),
         metrics: Arc::new(BetweenMetrics::new("test")),
+        outside: Outside::new(
+            tokio::runtime::Handle::current(),
+            Duration::from_secs(1),
+            crate::metrics::OutgoingMetrics::new("test"),
+        ),
         payload: 10,
     }
 }

@@ -83,7 +83,11 @@ enum Access {
 
 impl State {
     /// The state of the instance that runs a shard's calls.
-    pub(super) fn for_calls(info: &ModuleInfo, context: InstanceContext, limits: &Limits) -> Self {
+    pub(super) fn for_calls(
+        info: &ModuleInfo,
+        context: InstanceContext,
+        limits: &Arc<Limits>,
+    ) -> Self {
         let notifier = info
             .exports
             .durable_events
@@ -150,7 +154,7 @@ impl State {
         Self::new(place, data, limits)
     }
 
-    fn new(place: Place, data: Data, limits: &Limits) -> Self {
+    fn new(place: Place, data: Data, limits: &Arc<Limits>) -> Self {
         let output = Output::new(place.log.clone());
         let mut wasi_table = ResourceTable::new();
         wasi_table.set_max_capacity(WASI_RESOURCES_MAX);
@@ -163,6 +167,12 @@ impl State {
             .allow_udp(false)
             .allow_ip_name_lookup(false)
             .build();
+        let hooks = Hooks::new(
+            place.module.clone(),
+            limits.clone(),
+            data.calls.clone(),
+            place.log.clone(),
+        );
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(limits.http_headers);
         Self {
@@ -175,7 +185,7 @@ impl State {
             wasi,
             wasi_table,
             http,
-            hooks: Hooks,
+            hooks,
             http_used: false,
             places: Places::default(),
         }
@@ -183,6 +193,8 @@ impl State {
 
     /// Begins a call: what the last one left behind is no part of it.
     pub(super) fn begin_call(&mut self, call: CurrentCall) {
+        let sees = self.data.is_read_only().then(|| self.data.reads.seq());
+        self.hooks.begin(call.deadline(), sees);
         self.call = call;
         self.limiter.forget();
         self.output.forget_last_words();

@@ -18,6 +18,7 @@
 //! | `/keep`, `/drop` | keeps headers and a stream of this request; drops what was kept |
 //! | `/fetch?URL` | asks there, with method and body of the request, and gives status, headers and body as JSON |
 //! | `/fetch-put?URL` | as POST `/count`, and asks then |
+//! | `/fetch-late?URL` | asks there with POST, writes to `count` meanwhile, and shows it in the body |
 //! | `/together?N URL` | asks N times at once |
 
 use std::cell::RefCell;
@@ -160,6 +161,7 @@ impl incoming_handler::Guest for Web {
                 Ok(_) => fetch(query, &method, &body(&request)),
                 Err(error) => (500, error.to_string()),
             },
+            ("/fetch-late", _) => late(query),
             ("/together", _) => together(query),
             _ => (404, format!("there is no {path}")),
         };
@@ -250,6 +252,14 @@ fn fetched(url: &str, method: &Method, body: &[u8]) -> Result<String> {
     }
 }
 
+fn late(url: &str) -> (u16, String) {
+    let show = || add().map_or_else(|error| error.to_string(), |count| count.to_string());
+    match begin_with(url, &Method::Post, || show().into_bytes()).and_then(end) {
+        Ok(found) => (200, found.to_string()),
+        Err(error) => (502, error),
+    }
+}
+
 fn together(query: &str) -> (u16, String) {
     let (n, url) = query
         .split_once(' ')
@@ -272,6 +282,15 @@ fn begin(
     url: &str,
     method: &Method,
     bytes: &[u8],
+) -> std::result::Result<FutureIncomingResponse, String> {
+    begin_with(url, method, || bytes.to_vec())
+}
+
+/// The body is made once the request is on its way.
+fn begin_with(
+    url: &str,
+    method: &Method,
+    bytes: impl FnOnce() -> Vec<u8>,
 ) -> std::result::Result<FutureIncomingResponse, String> {
     let (scheme, rest) = match url.split_once("://") {
         Some(("http", rest)) => (Scheme::Http, rest),
@@ -297,10 +316,11 @@ fn begin(
         .map_err(|()| "the path")?;
     let body = request.body().expect("a body");
     let answer = outgoing_handler::handle(request, None).map_err(|code| format!("{code:?}"))?;
+    let bytes = bytes();
     if !bytes.is_empty() {
         let mut stream = body.write().expect("a stream");
         if let Err(error) = stream
-            .write_all(bytes)
+            .write_all(&bytes)
             .and_then(|()| std::io::Write::flush(&mut stream))
         {
             drop(stream);
