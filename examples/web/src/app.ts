@@ -49,8 +49,8 @@ app.post('/', async (c) => {
 app.get('/api/links', (c) => c.json(list(c.var.set, c.req.query('after'))));
 
 app.put('/api/links/:name', async (c) => {
-  const { url } = await c.req.json().catch(() => ({}));
-  return c.json(store(c.var.set, c.req.param('name'), url));
+  const body = await c.req.json().catch(() => undefined);
+  return c.json(store(c.var.set, c.req.param('name'), body?.url));
 });
 
 app.delete('/api/links/:name', (c) => {

@@ -79,6 +79,7 @@ test('what it does not understand is refused, and why', async () => {
     ['PUT', '/api/links/a', { url: 'javascript:alert(1)' }, 400, /`url` is an http or https address/],
     ['PUT', '/api/links/a', { url: `https://a.example/${'x'.repeat(2_000)}` }, 400, /2000 characters/],
     ['PUT', '/api/links/a', 'no object', 400, /`url`/],
+    ['PUT', '/api/links/a', null, 400, /`url`/],
     ['PUT', '/api/links/a%2Fb', { url: 'https://a.example' }, 400, /"a\/b"/],
     ['PUT', '/api/links/api', { url: 'https://a.example' }, 400, /not api/],
     ['POST', '/', 'no form', 400, /the name of a link/],
