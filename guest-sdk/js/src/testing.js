@@ -10,14 +10,17 @@ import { QuarryError, reason } from './error.js';
 import { Guest, answer, migrated, recordOf } from './guest.js';
 import { answered } from './http.js';
 import { Timer } from './timer.js';
-import { withDate } from './testing/clock.js';
-import { keptIn, within, withinAwaiting } from './testing/current.js';
+import { withNow } from './testing/clock.js';
+import { keptIn, within } from './testing/current.js';
 import { MERGE_OPERATORS } from './testing/store.js';
 import { LIMITS, World, calling, lifecycle } from './testing/world.js';
 
 export { LIMITS, MERGE_OPERATORS };
 
 keptIn(new AsyncLocalStorage());
+
+/** Runs guest code in a host, at its time. */
+const inHost = (world, body) => within(world, () => withNow(() => world.now, body));
 
 const CODE = /^[a-z0-9-]{1,64}$/;
 const SETTINGS = ['cluster', 'shard', 'shards', 'node', 'revision', 'options', 'mergeOperator', 'limits', 'logLevel', 'calls'];
@@ -230,7 +233,7 @@ export class Host {
   }
 
   #instance(guest) {
-    return withDate(this.#world.date, () => guest.instance());
+    return withNow(() => this.#world.now, () => guest.instance());
   }
 
   #start() {
@@ -264,7 +267,7 @@ export class Host {
     this.#isAnswering = true;
     let made;
     try {
-      made = await withinAwaiting(world, () => answered(() => handlers, request));
+      made = await inHost(world, () => answered(() => handlers, request));
     } catch (error) {
       throw outside(recordOf(error));
     } finally {
@@ -284,7 +287,7 @@ export class Host {
     const before = world.scope;
     world.scope = scope;
     try {
-      return within(world, () => {
+      return inHost(world, () => {
         try {
           return { value: body(), seq: scope.lastWrite };
         } catch (error) {

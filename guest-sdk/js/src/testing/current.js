@@ -1,7 +1,5 @@
 // The host that runs now, outside of a component.
 
-import { dateOf, realNow, whileDate, withDate } from './clock.js';
-
 /** An error as the host gives it: a record, beside the exception. */
 export class HostError extends Error {
   constructor(code, message, retryable = false) {
@@ -11,9 +9,6 @@ export class HostError extends Error {
 }
 
 let kept;
-
-/** The time of the host whose guest asks, and of the machine for all others. */
-const ofWhoAsks = dateOf(() => kept.getStore()?.now ?? realNow());
 
 /** Says where the current host is kept: in a storage that goes along with code which awaits. It is made in `testing.js`, since it is of Node.js. */
 export function keptIn(storage) {
@@ -31,12 +26,7 @@ export function ask(face, name) {
   };
 }
 
-/** Runs guest code in this host. */
-export function within(world, body) {
-  return kept.run(world, () => withDate(world.date, body));
-}
-
 /** Runs guest code in this host, with all that it awaits. */
-export function withinAwaiting(world, body) {
-  return kept.run(world, () => whileDate(ofWhoAsks, body));
+export function within(world, body) {
+  return kept.run(world, body);
 }
