@@ -28,13 +28,12 @@ const app = new Hono<Env>();
 
 app.use(secureHeaders());
 
-// The host says what it took off the path; the routing key is part of that.
+// The host says which key led here, and what it took off the path.
 app.use(async (c, next) => {
-  const base = c.req.header('x-forwarded-prefix') ?? '';
-  const key = /^\/http\/key\/([^/]+)$/.exec(base)?.[1];
+  const key = c.req.header('quarry-key');
   if (key === undefined) throw new Refusal(400, 'ask below /http/key/SET/, where SET is the name of a set of links');
   c.set('set', setOf(key));
-  c.set('base', base);
+  c.set('base', c.req.header('x-forwarded-prefix') ?? '');
   await next();
 });
 
