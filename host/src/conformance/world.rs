@@ -178,10 +178,7 @@ impl<'a> World<'a> {
                 Ok(())
             }
             Act::Refuse => {
-                // Unlike others, this failure is not tried again below the database.
-                let refuse = Rule::new(Fault::PermissionDenied)
-                    .on(Op::Get)
-                    .path("/compacted/");
+                let refuse = Rule::new(Fault::FailBefore).on(Op::Get).path("/compacted/");
                 self.node().await?.faults.add(refuse);
                 Ok(())
             }

@@ -17,6 +17,7 @@ use quarry::transport::memory::Network;
 use tokio::sync::watch;
 
 use super::world::{World, all, call};
+use crate::support::guests::text;
 use crate::support::process::until;
 use crate::support::ring::{Ring, TTL};
 
@@ -75,8 +76,7 @@ async fn a_node_compiles_once_for_all_its_shards_and_loses_no_lease_meanwhile() 
     };
     world.join("a").await;
     world.spread().await;
-    let ended = world.deploy(crate::support::guests::text("minimal.wat"), &all());
-    let ended = ended.await;
+    let ended = world.deploy(text("minimal.wat"), &all()).await;
     assert_eq!((ended.outcome, &*ended.why), ("adopted", ""));
     assert_eq!(engine.compilations(), 1);
 

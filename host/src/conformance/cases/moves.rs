@@ -9,7 +9,12 @@ use crate::conformance::words::{
 };
 
 pub(super) fn cases() -> Vec<Case> {
-    let case = |name| Case::new(Group::Moves, name).set("strategy", "lease");
+    let case = |name| {
+        Case::new(Group::Moves, name)
+            .set("strategy", "lease")
+            // Who joins is seen at once, and a slow machine loses no lease.
+            .set("lease.interval", "200ms")
+    };
     vec![
         case("the data is there, and the memory is not")
             .run([(remember("lost"), Expect::Any), (put(b"\xff", "1"), seq())])
