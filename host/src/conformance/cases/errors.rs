@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
             .run([(get("a"), some("x"))]),
         case("a store that fails is an error that passes, and the instance is as it was")
             // Otherwise it is tried again for as long as a call may last.
-            .set("settings.object_store_max_retries", "0")
+            .set("settings", r#"{"object_store_max_retries":0}"#)
             .run([(put("a", "1"), seq())])
             // Then it lies in the store alone.
             .act(Act::Reopen)
