@@ -1,7 +1,8 @@
 // Builds the component of a project: node build.js --out FILE [--entry FILE]. `quarry build` runs it in the project's folder.
 //
 // Types are checked (TypeScript only), everything is bundled into one file, and the world of the component is made from what is used: of
-// the host's interfaces those that the bundle still imports, and of the optional exports those that the guest has.
+// the host's interfaces those that the bundle still imports, and of the optional exports those that the guest has. A guest with `fetch` exports
+// `wasi:http/incoming-handler` too, and only its component imports anything of HTTP.
 
 import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -13,6 +14,9 @@ const ENTRIES = ['src/app.ts', 'src/app.js'];
 const ENDS = 'the guest has to end in `export default defineGuest({ calls: { ... } })`';
 const PACKAGE = 'quarry:shard';
 const VERSION = '0.1.0';
+/** What `src/incoming.js` imports; its version is that of the engine. */
+const HTTP_TYPES = 'wasi:http/types@0.2.10';
+const HTTP_HANDLER = 'wasi:http/incoming-handler@0.2.10';
 
 const AT_BUILD = 'which happens when it is built; ask in `start` or in a handler';
 
@@ -46,11 +50,11 @@ async function main() {
     check();
   }
   say('bundling');
-  const exported = await exportsOfGuest(entry, work);
-  const imported = await bundle(entry, exported, work);
-  const wit = makeWorld(imported, exported, work);
-  say(`making the component: ${['handler', ...exported].join(', ')}`);
-  const component = await componentize(join(work, 'component.js'), wit);
+  const { exported, isHttp } = await exportsOfGuest(entry, work);
+  const imported = await bundle(entry, exported, isHttp, work);
+  const wit = makeWorld(imported, exported, isHttp, work);
+  say(`making the component: ${['handler', ...exported, ...(isHttp ? ['wasi:http/incoming-handler'] : [])].join(', ')}`);
+  const component = await componentize(join(work, 'component.js'), wit, isHttp);
   mkdirSync(dirname(out), { recursive: true });
   // Whole or not at all: `quarry dev` may be reading the one before.
   writeFileSync(`${out}.part`, component);
@@ -85,7 +89,7 @@ async function exportsOfGuest(entry, work) {
   try {
     process.setSourceMapsEnabled(true);
     guest = (await import(pathToFileURL(file))).guest.default;
-    if (typeof guest?.exported === 'function') return guest.exported();
+    if (typeof guest?.exported === 'function') return { exported: guest.exported(), isHttp: guest.answersHttp() };
   } catch (error) {
     throw new Fault(`${name} cannot be loaded:\n${whereOf(error)}`);
   }
@@ -104,18 +108,22 @@ function whereOf(error) {
 }
 
 /** Bundles the component's source, and tells which interfaces of the host it imports. */
-async function bundle(entry, exported, work) {
+async function bundle(entry, exported, isHttp, work) {
   const names = ['handler', ...exported].map(camel).join(', ');
-  const source = [
+  const lines = [
     `import { exportsOf, logConsole } from ${JSON.stringify(join(sdk, 'src/component.js'))};`,
     `import guest from ${JSON.stringify(entry)};`,
     'logConsole();',
-    `export const { ${names} } = exportsOf(guest);`,
-  ].join('\n');
+    'const made = exportsOf(guest);',
+    `export const { ${names} } = made;`,
+  ];
+  if (isHttp) {
+    lines.push(`import { incoming } from ${JSON.stringify(join(sdk, 'src/incoming.js'))};`, 'export const incomingHandler = incoming(made);');
+  }
   const file = join(work, 'component.js');
   const options = { conditionNames: ['quarry-component', 'import', 'default'] };
-  const imports = await rolled('component', source, file, options);
-  return imports.map((name) => name.slice(PACKAGE.length + 1).split('@')[0]);
+  const imports = await rolled('component', lines.join('\n'), file, options);
+  return imports.filter((name) => name !== HTTP_TYPES).map((name) => name.slice(PACKAGE.length + 1).split('@')[0]);
 }
 
 /** Bundles a source into one file, and tells what it imports from outside. */
@@ -135,7 +143,7 @@ async function rolled(name, source, file, resolveOptions, outputOptions = {}) {
       platform: 'neutral',
       plugins: [own],
       resolve: { mainFields: ['module', 'main'], ...resolveOptions },
-      external: [/^quarry:/, /^node:/],
+      external: [/^quarry:/, /^wasi:/, /^node:/],
       treeshake: { moduleSideEffects: [{ external: true, sideEffects: false }] },
       transform: { target: 'es2022' },
       onLog(level, log) {
@@ -148,25 +156,34 @@ async function rolled(name, source, file, resolveOptions, outputOptions = {}) {
   } catch (error) {
     throw new Fault(error.message);
   }
-  const foreign = imports.find((name) => !name.startsWith(`${PACKAGE}/`));
+  const foreign = imports.find((name) => !name.startsWith(`${PACKAGE}/`) && name !== HTTP_TYPES);
   if (foreign === undefined) return imports;
   const hint = foreign.startsWith('node:') ? ': a guest has nothing of Node.js' : '';
   throw new Fault(`\`${foreign}\` cannot be imported in a component${hint}`);
 }
 
 /** Writes the WIT of this component, and gives its folder. */
-function makeWorld(imported, exported, work) {
+function makeWorld(imported, exported, isHttp, work) {
   const wit = join(work, 'wit');
-  const source = [join(sdk, 'wit'), join(sdk, '../wit')].find((folder) => existsSync(join(folder, 'worlds.wit')));
-  if (source === undefined) throw new Fault(`the SDK at ${sdk} has no wit folder`);
-  cpSync(source, join(wit, 'deps/quarry-shard'), { recursive: true });
+  cpSync(partOfSdk('wit'), join(wit, 'deps/quarry-shard'), { recursive: true });
   const line = (verb) => (name) => `  ${verb} ${PACKAGE}/${name}@${VERSION};`;
   const lines = [...imported.sort().map(line('import')), ...['handler', ...exported].map(line('export'))];
+  if (isHttp) {
+    cpSync(partOfSdk('wasi'), join(wit, 'deps'), { recursive: true });
+    lines.push(`  import ${HTTP_TYPES};`, `  export ${HTTP_HANDLER};`);
+  }
   writeFileSync(join(wit, 'world.wit'), `package quarry:project;\n\nworld guest {\n${lines.join('\n')}\n}\n`);
   return wit;
 }
 
-async function componentize(sourcePath, witPath) {
+/** A folder that the SDKs of all languages share: inside of this one in a project, beside it in the repository. */
+function partOfSdk(name) {
+  const found = [join(sdk, name), join(sdk, '..', name)].find((folder) => existsSync(folder));
+  if (found === undefined) throw new Fault(`the SDK at ${sdk} has no ${name} folder`);
+  return found;
+}
+
+async function componentize(sourcePath, witPath, isHttp) {
   const script = join(folderOf('@bytecodealliance/componentize-js'), 'src/componentize.js');
   const tool = await import(pathToFileURL(script));
   try {
@@ -174,7 +191,7 @@ async function componentize(sourcePath, witPath) {
       sourcePath: relative(home, sourcePath),
       witPath,
       worldName: 'guest',
-      disableFeatures: ['http', 'fetch-event'],
+      disableFeatures: isHttp ? ['fetch-event'] : ['http', 'fetch-event'],
     });
     return made.component;
   } catch (error) {

@@ -20,11 +20,13 @@ use crate::metrics;
 use crate::store::Store;
 
 pub mod cluster;
+pub mod compile;
 pub mod guests;
 mod http;
 mod idle;
 mod measure;
 mod native;
+mod resident;
 mod spin;
 pub mod swap;
 

@@ -169,6 +169,11 @@ impl Subject {
 }
 
 impl Options {
+    fn wanted(&self) -> Vec<Case> {
+        let cases = cases::all().into_iter();
+        cases.filter(|case| self.want(case)).collect()
+    }
+
     fn want(&self, case: &Case) -> bool {
         let title = case.title();
         (self.only.is_empty() || self.only.contains(&case.group))
@@ -186,23 +191,38 @@ pub fn get_and_put() -> Bytes {
 /// The titles of all cases that are wanted.
 #[must_use]
 pub fn titles(options: &Options) -> Vec<String> {
-    let cases = cases::all().into_iter();
-    let wanted = cases.filter(|case| options.want(case));
-    wanted.map(|case| case.title()).collect()
+    let wanted = options.wanted();
+    wanted.iter().map(Case::title).collect()
 }
 
 /// Runs the suite. `progress` hears of each case when it has ended: its number, how many there are, and how it went.
 pub async fn run(
     subject: &Subject,
     options: &Options,
+    progress: impl FnMut(usize, usize, &CaseReport),
+) -> Report {
+    carry_out(subject, options, options.wanted(), progress).await
+}
+
+/// Runs each case once for each thing that it expects, with that turned into its opposite: no run may pass. It shows that the suite looks at
+/// what a guest does, in the guest's own language. A case that passes here is one that expects nothing there.
+pub async fn run_turned(
+    subject: &Subject,
+    options: &Options,
+    progress: impl FnMut(usize, usize, &CaseReport),
+) -> Report {
+    let turned = options.wanted().iter().flat_map(Case::turned).collect();
+    carry_out(subject, options, turned, progress).await
+}
+
+async fn carry_out(
+    subject: &Subject,
+    options: &Options,
+    wanted: Vec<Case>,
     mut progress: impl FnMut(usize, usize, &CaseReport),
 ) -> Report {
     metrics::install();
     let begun = clock::now();
-    let wanted: Vec<Case> = cases::all()
-        .into_iter()
-        .filter(|case| options.want(case))
-        .collect();
     let mut reports = Vec::with_capacity(wanted.len());
     for (at, case) in wanted.iter().enumerate() {
         let begun = clock::now();

@@ -2,6 +2,7 @@
 
 mod bad;
 mod broken;
+mod compiling;
 mod components;
 mod forth;
 mod logic;

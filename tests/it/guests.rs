@@ -14,3 +14,4 @@ mod surroundings;
 mod swap;
 mod timers;
 mod traps;
+mod versions;

@@ -8,7 +8,7 @@ import { Abort, QuarryError, reason } from './error.js';
 import * as log from './log.js';
 import { Timer } from './timer.js';
 
-const FUNCTIONS = ['call', 'query', 'start', 'stop', 'validate', 'durable', 'fire', 'suspend', 'resume', 'migrate'];
+const FUNCTIONS = ['call', 'query', 'start', 'stop', 'validate', 'durable', 'fire', 'suspend', 'resume', 'migrate', 'fetch'];
 const TABLES = ['calls', 'queries'];
 
 /** The optional interfaces, and what of a guest each needs. */
@@ -41,6 +41,11 @@ export class Guest {
     const names = Object.keys(OPTIONAL);
     return names.filter((name) => OPTIONAL[name].some((part) => handlers[part] !== undefined));
   }
+
+  /** Whether a component of it exports `wasi:http/incoming-handler`. */
+  answersHttp() {
+    return this.instance().fetch !== undefined;
+  }
 }
 
 /** Makes a guest of its handlers, or of a function that makes them for each instance. */
@@ -60,6 +65,7 @@ export function exportsOf(guest) {
   let made;
   const handlers = () => (made ??= guest.instance());
   return {
+    handlers,
     handler: {
       call: guarded((method, key, payload) => replied(answer(handlers(), false, new Call(method, key, payload)))),
     },
@@ -183,8 +189,8 @@ function checked(handlers) {
   }
   const { suspend, resume } = handlers;
   if ((suspend === undefined) !== (resume === undefined)) throw wrong('`suspend` and `resume` go together');
-  if (!['calls', 'queries', 'call', 'query'].some((name) => handlers[name] !== undefined)) {
-    throw wrong('a guest answers something: give `calls`, `queries`, `call` or `query`');
+  if (!['calls', 'queries', 'call', 'query', 'fetch'].some((name) => handlers[name] !== undefined)) {
+    throw wrong('a guest answers something: give `calls`, `queries`, `call`, `query` or `fetch`');
   }
   return handlers;
 }

@@ -6,7 +6,12 @@ import logging
 from typing import Any, Callable, NoReturn
 
 from componentize_py_types import Err
-from wit_world.imports.types import Error
+
+try:
+    from wit_world.imports.types import Error
+except ModuleNotFoundError:
+    # It is called so beside the `types` of another package, such as wasi:http.
+    from wit_world.imports.quarry_shard_types import Error
 
 from . import log
 from ._call import Call, Reply

@@ -53,6 +53,10 @@ class Guest:
     into `db`. It is made when it first works, not while the component is built, so that `__init__` may use the time and random numbers.
     """
 
+    #: HTTP requests to `/http/...`, one at a time with the calls: a WSGI application (`wsgi = Flask(...)`), or a method that is one. A plain function
+    #: goes into `staticmethod`. Makes the component export `wasi:http/incoming-handler`.
+    wsgi: Any = None
+
     def call(self, call: Call) -> Any:
         """Answers the calls that no method with `@call` or `@query` takes."""
         raise QuarryError.unknown_method(call.method)

@@ -1,7 +1,8 @@
 """Builds the component of a project: python3 quarry_guest/build.py --out FILE [--app MODULE] [--tool componentize-py].
 
 `quarry build` runs it in the project's folder. The world of the component is made from what is used: of the host's interfaces those that the
-guest's modules import through the SDK, and of the optional exports those that the guest defines.
+guest's modules import through the SDK, and of the optional exports those that the guest defines. A guest with `wsgi` exports
+`wasi:http/incoming-handler` too, and only its component imports anything of HTTP.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 PACKAGE = "quarry:shard"
 VERSION = "0.1.0"
+#: As `wasi/` has it; the host takes any 0.2.
+HTTP_VERSION = "0.2.10"
 #: The version that this SDK was made for.
 TOOL_VERSION = "0.25.1"
 SDK = Path(__file__).resolve().parent
@@ -30,7 +34,8 @@ home, sdk = os.getcwd(), sys.argv[2]
 try:
     importlib.import_module(sys.argv[1])
     from quarry_guest import _guest, _wit
-    found = {"imports": sorted(_wit.LOADED), "exports": _guest.interfaces(_guest.exported())}
+    guest = _guest.exported()
+    found = {"imports": sorted(_wit.LOADED), "exports": _guest.interfaces(guest), "http": guest.wsgi is not None}
 except BaseException as error:
     # Where in the files of the project; how they came to be imported is of no use.
     named = traceback.TracebackException.from_exception(error)
@@ -69,9 +74,13 @@ def main() -> None:
     stage(home, staged, args.app)
     found = probe(home, args.app)
     names = ["handler", *found["exports"]]
-    wit = make_world([name.replace("_", "-") for name in found["imports"]], names, work)
+    wit = make_world([name.replace("_", "-") for name in found["imports"]], names, found["http"], work)
     classes = ", ".join("".join(part.title() for part in name.split("-")) for name in names)
-    (staged / "quarry_component.py").write_text(f"import {args.app}\nfrom quarry_guest._component import {classes}\n")
+    source = f"import {args.app}\nfrom quarry_guest._component import {classes}\n"
+    if found["http"]:
+        names.append("wasi:http/incoming-handler")
+        source = f"from quarry_guest._incoming import IncomingHandler\n{source}"
+    (staged / "quarry_component.py").write_text(source)
 
     say(f"making the component: {', '.join(names)}")
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +113,7 @@ def numbers(version: str) -> list[int]:
 
 def stage(home: Path, staged: Path, app: str) -> None:
     """Copies what belongs into the component, so that nothing else of the project gets there."""
-    unwanted = shutil.ignore_patterns("__pycache__", "*.pyc", "_testing", "testing.py", "build.py", "wit", "py.typed", "README.md", "VERSION")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.pyc", "_testing", "testing.py", "build.py", "wit", "wasi", "py.typed", "README.md", "VERSION")
     package, module = home / app, home / f"{app}.py"
     if (package / "__init__.py").is_file():
         shutil.copytree(package, staged / app, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
@@ -116,7 +125,7 @@ def stage(home: Path, staged: Path, app: str) -> None:
     shutil.copytree(SDK, staged / SDK.name, ignore=unwanted)
 
 
-def probe(home: Path, app: str) -> dict[str, list[str]]:
+def probe(home: Path, app: str) -> dict[str, Any]:
     # Not the staged copy, which lacks the host for tests.
     path = [str(SDK.parent), *site_packages(home)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -128,15 +137,23 @@ def probe(home: Path, app: str) -> dict[str, list[str]]:
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-def make_world(imports: list[str], exports: list[str], work: Path) -> Path:
-    source = next((folder for folder in (SDK / "wit", SDK.parents[1] / "wit") if (folder / "worlds.wit").exists()), None)
-    if source is None:
-        raise Fault(f"the SDK at {SDK} has no wit folder")
+def make_world(imports: list[str], exports: list[str], is_http: bool, work: Path) -> Path:
     wit = work / "wit"
-    shutil.copytree(source, wit / "deps/quarry-shard")
+    shutil.copytree(part_of_sdk("wit"), wit / "deps/quarry-shard")
     lines = [f"  import {PACKAGE}/{name}@{VERSION};" for name in imports] + [f"  export {PACKAGE}/{name}@{VERSION};" for name in exports]
+    if is_http:
+        shutil.copytree(part_of_sdk("wasi"), wit / "deps", dirs_exist_ok=True)
+        lines += [f"  import wasi:http/types@{HTTP_VERSION};", f"  export wasi:http/incoming-handler@{HTTP_VERSION};"]
     (wit / "world.wit").write_text("\n".join(["package quarry:project;", "", "world guest {", *lines, "}", ""]))
     return wit
+
+
+def part_of_sdk(name: str) -> Path:
+    """A folder that the SDKs of all languages share: inside of this one in a project, near it in the repository."""
+    found = next((folder for folder in (SDK / name, SDK.parents[1] / name) if folder.is_dir()), None)
+    if found is None:
+        raise Fault(f"the SDK at {SDK} has no {name} folder")
+    return found
 
 
 def site_packages(home: Path) -> list[str]:

@@ -20,8 +20,9 @@ from ._testing.current import HostError, within
 from ._testing.store import MERGES
 from ._testing.world import Limits, OtherCall, Scope, World
 from .codec import Bytes, from_json, text, to_bytes, to_json
+from .wsgi import Answer, Request, answered
 
-__all__ = ["Host", "HostError", "Limits", "LogLine", "Measured", "OtherCall", "Response"]
+__all__ = ["Answer", "Host", "HostError", "Limits", "LogLine", "Measured", "OtherCall", "Response"]
 
 T = TypeVar("T")
 
@@ -133,6 +134,18 @@ class Host:
         view = self.durable_seq if read_durable else self.last_seq
         scope = self._world.call_scope(headers or {}, timeout_ms, view)
         return self._responded(self._enter(scope, lambda: instance.answer(True, call)), scope)
+
+    def http(self, method: str, target: str, *, headers: dict[str, str] | None = None, body: Bytes = b"", scheme: str = "http") -> Answer:
+        """Makes an HTTP request, as the host passes one to `/http/...` on: `target` is its path and query."""
+        guest = self._running().guest
+        if guest.wsgi is None:
+            raise QuarryError("no-http", "the guest does not export `wasi:http/incoming-handler`: give it `wsgi`")
+        request = Request(method, target, list((headers or {}).items()), to_bytes(body, "a body"), scheme, "guest.test")
+        scope = self._world.call_scope(headers or {}, _TIMEOUT_MS)
+        answer = self._enter(scope, lambda: answered(lambda: guest.wsgi, request))
+        self._deliver()
+        self._check_reply(len(answer.body))
+        return answer
 
     def run(self, body: Callable[[], T]) -> T:
         """Runs code as if it were a call's handler."""
@@ -343,10 +356,13 @@ class Host:
 
     def _responded(self, reply: Reply, scope: Scope) -> Response:
         self._deliver()
-        limit = self._world.limits.reply
-        if len(reply.payload) > limit:
-            raise QuarryError("guest-reply-limit", f"a reply of {len(reply.payload)} bytes is over limits.reply ({limit} bytes)")
+        self._check_reply(len(reply.payload))
         return Response(reply.payload, reply.media_type or "application/octet-stream", reply.is_applied, scope.last_write)
+
+    def _check_reply(self, length: int) -> None:
+        limit = self._world.limits.reply
+        if length > limit:
+            raise QuarryError("guest-reply-limit", f"a reply of {length} bytes is over limits.reply ({limit} bytes)")
 
 
 def _call(method: str, key: Bytes | None, payload: Bytes, json: Any) -> Call:

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::measure::{Sample, callers};
-use super::{Error, idle, native, start};
+use super::resident::Reserved;
+use super::{Error, start};
 use crate::Cluster;
 use crate::call::{CallOptions, Durability, Target};
 use crate::clock;
@@ -50,8 +51,11 @@ pub struct Figures {
     pub compile_ms: f64,
     /// The start of an instance, p50, in microseconds.
     pub start_us: f64,
-    /// Memory that the process has more for each instance than for one of native code, in KiB.
-    pub memory_kib: f64,
+    /// The linear memory of an instance that ran a call, in KiB. None where the system does not say (other than Linux).
+    pub memory_kib: Option<f64>,
+    /// What it has touched of that, in KiB; of a page that instances share, the part of one. The process has this much more for each instance,
+    /// beside what the host keeps of a shard.
+    pub touched_kib: Option<f64>,
     /// A call that does nothing, on its shard's thread, p50, in microseconds.
     pub empty_us: f64,
     /// A call that reads a key and writes one, p50, in microseconds.
@@ -70,10 +74,6 @@ pub async fn measure(
     progress: impl Fn(&str),
 ) -> Result<Vec<Figures>, Error> {
     metrics::install();
-    progress("figures: warming up");
-    // Its shards leave behind what the allocator keeps: those of the guests then take the same from there.
-    let warm = start(config(INSTANCES), native::module()).await?;
-    warm.stop().await;
     let mut measured = Vec::new();
     for guest in guests {
         progress(&format!("figures: compiling {}", guest.name));
@@ -114,11 +114,12 @@ impl Measured {
             cache_dir: Some(folder.path().to_owned()),
         };
         let runtime = Runtime::new(options).map_err(|error| Error(error.to_string()))?;
+        let reserved = Reserved::now();
         let begun = clock::now();
         let one = config(1);
         let module = load(&runtime, guest, &one).await?;
         let compile_ms = (clock::now() - begun).as_secs_f64() * 1e3;
-        let memory_kib = memory(module.clone(), guest).await?;
+        let [memory_kib, touched_kib] = memory(module.clone(), guest, &reserved).await?;
         Ok(Self {
             cluster: start(one, module).await?,
             get_and_put: guest.get_and_put.clone(),
@@ -128,6 +129,7 @@ impl Measured {
                 compile_ms,
                 start_us: f64::INFINITY,
                 memory_kib,
+                touched_kib,
                 empty_us: f64::INFINITY,
                 get_and_put_us: f64::INFINITY,
                 per_second: 0.0,
@@ -171,17 +173,30 @@ impl Measured {
     }
 }
 
-/// Memory of an instance that ran a call, in KiB.
-async fn memory(module: Arc<dyn Module>, guest: &Guest) -> Result<f64, Error> {
-    let before = idle::memory_mib();
+/// The linear memory of an instance that ran a call, and what is touched of it, in KiB.
+async fn memory(
+    module: Arc<dyn Module>,
+    guest: &Guest,
+    reserved: &Reserved,
+) -> Result<[Option<f64>; 2], Error> {
+    let before = reserved.used();
     let cluster = start(config(INSTANCES), module).await?;
     for shard in 0..INSTANCES {
         let ran = run(&cluster, shard, guest.get_and_put.clone()).await;
         ran.map_err(|error| Error(format!("{}: {error}", guest.name)))?;
     }
-    let more = idle::memory_mib() - before;
+    let after = reserved.used();
     cluster.stop().await;
-    Ok((more.max(0.0)) * 1024.0 / f64::from(INSTANCES))
+    let each = |before: u64, after: u64| {
+        after.saturating_sub(before) as f64 / 1024.0 / f64::from(INSTANCES)
+    };
+    Ok(match before.zip(after) {
+        Some((before, after)) => [
+            Some(each(before.size, after.size)),
+            Some(each(before.touched, after.touched)),
+        ],
+        None => [None, None],
+    })
 }
 
 async fn run(

@@ -55,7 +55,7 @@ where
 }
 
 /// Resident memory of this process; 0 where the system does not say.
-pub(super) fn memory_mib() -> f64 {
+fn memory_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());

@@ -8,10 +8,13 @@ use super::language::Language;
 use crate::bench::cluster::Part;
 use crate::config::units::Span;
 
+mod compile;
 mod conformance;
 mod deploy;
 mod operate;
 
+use compile::BENCH_COMPILE_EXAMPLES;
+pub use compile::BenchCompile;
 use conformance::CONFORMANCE_EXAMPLES;
 pub use conformance::Conformance;
 
@@ -572,6 +575,9 @@ pub enum BenchOf {
     /// Measure swaps under load: one revision for another and back, in place, on all shards of a node
     #[command(after_long_help = BENCH_SWAP_EXAMPLES)]
     Swap(BenchSwap),
+    /// Measure what compiling a large component costs the calls and the leases of its node meanwhile
+    #[command(after_long_help = BENCH_COMPILE_EXAMPLES)]
+    Compile(BenchCompile),
 }
 
 /// Arguments of `quarry bench swap`.

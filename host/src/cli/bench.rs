@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::args::{Bench, BenchCluster, BenchOf, BenchSwap};
+use super::args::{Bench, BenchCluster, BenchCompile, BenchOf, BenchSwap};
 use super::running::{self, Signals};
 use super::{Error, Exit, Output, build, new};
 use crate::bench::cluster::{self, Figure};
-use crate::bench::{self, Options, Report, swap};
+use crate::bench::{self, Options, Report, compile, swap};
 use crate::config::Config;
 use crate::guest::Module;
 use crate::store::Store;
@@ -38,6 +38,9 @@ pub(super) async fn run(args: &Bench, out: Output) -> Result<Exit, Error> {
         }
         Some(BenchOf::Swap(args)) => {
             return swaps(args, scratch.path(), &mut signals, out).await;
+        }
+        Some(BenchOf::Compile(args)) => {
+            return compiles(args, scratch.path(), &mut signals, out).await;
         }
         None => {}
     }
@@ -144,6 +147,47 @@ async fn swaps(
             revisions.push(running::load(&guests, &config, component, revision).await?);
         }
         let measured = swap::measure(&options, config, &revisions, |text| out.note(text)).await;
+        measured.map_err(|error| Error::Failed(error.to_string()))
+    };
+    let report = tokio::select! {
+        report = measured => report?,
+        _ = signals.next() => return Err(Error::Interrupted),
+    };
+    if out.json {
+        out.json(&report)?;
+    } else {
+        for line in report.lines() {
+            out.line(&line)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Measures what compiling costs.
+async fn compiles(
+    args: &BenchCompile,
+    scratch: &Path,
+    signals: &mut Signals,
+    out: Output,
+) -> Result<Exit, Error> {
+    let options = compile::Options {
+        component: running::read(&args.component)?,
+        time: args.time.0,
+        shards: args.shards,
+        callers: args.callers,
+        ttl: args.lease_ttl.0,
+        folder: scratch.to_owned(),
+    };
+    let config = options.config();
+    config
+        .validate()
+        .map_err(|error| Error::Usage(error.to_string()))?;
+    let measured = async {
+        let own = match args.native {
+            true => None,
+            false => Some(running::read(&guest(scratch, out).await?)?),
+        };
+        let measured = compile::measure(&options, own.as_ref(), |text| out.note(text)).await;
         measured.map_err(|error| Error::Failed(error.to_string()))
     };
     let report = tokio::select! {

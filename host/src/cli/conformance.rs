@@ -26,12 +26,13 @@ const CASES: [Column; 4] = [
     }),
 ];
 
-const FIGURES: [Column; 8] = [
+const FIGURES: [Column; 9] = [
     ("GUEST", |guest| output::cell(&guest["name"])),
     ("SIZE KB", |guest| shown(guest, "size", 1e3, 0)),
     ("COMPILE MS", |guest| shown(guest, "compile_ms", 1.0, 0)),
     ("START US", |guest| shown(guest, "start_us", 1.0, 0)),
     ("MEMORY KIB", |guest| shown(guest, "memory_kib", 1.0, 0)),
+    ("TOUCHED KIB", |guest| shown(guest, "touched_kib", 1.0, 0)),
     ("EMPTY US", |guest| shown(guest, "empty_us", 1.0, 2)),
     ("GET+PUT US", |guest| shown(guest, "get_and_put_us", 1.0, 1)),
     ("CALLS/S", |guest| shown(guest, "per_second", 1.0, 0)),
@@ -78,10 +79,18 @@ async fn tested(
     let runtime = running::engine(&Config::default())?;
     let subject = Subject::load(runtime, component.clone()).await;
     let subject = subject.map_err(|error| Error::Failed(format!("{}: {error}", path.display())))?;
-    let report = conformance::run(&subject, &options, |at, of, case| {
-        out.note(&progress(at, of, case));
-    })
-    .await;
+    let note = |at, of, case: &CaseReport| out.note(&progress(at, of, case));
+    if args.turned {
+        let report = conformance::run_turned(&subject, &options, note).await;
+        print(&report, &[], out)?;
+        let [passed, ..] = report.counts();
+        return Ok(if passed == 0 {
+            Exit::Done
+        } else {
+            Exit::Failed
+        });
+    }
+    let report = conformance::run(&subject, &options, note).await;
     let of_some = !options.only.is_empty() || !options.matching.is_empty();
     let figures = if args.no_figures || (of_some && others.is_empty()) {
         Vec::new()
@@ -175,6 +184,6 @@ fn options(given: &[Assignment]) -> Map<String, Value> {
 }
 
 fn shown(guest: &Value, field: &str, unit: f64, digits: usize) -> String {
-    let value = guest[field].as_f64().unwrap_or_default() / unit;
-    format!("{value:.digits$}")
+    let value = guest[field].as_f64();
+    value.map_or_else(|| "-".into(), |value| format!("{:.digits$}", value / unit))
 }

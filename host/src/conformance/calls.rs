@@ -53,6 +53,7 @@ impl Failing {
                 error.source() == Source::Guest || kinds.iter().any(|kind| is_trap(error, *kind))
             }
             Self::Host(kind) => error.kind == *kind,
+            Self::Not(how) => !how.is(error),
         }
     }
 
@@ -69,6 +70,7 @@ impl Failing {
                 format!("an error of the guest, or a trap ({})", kinds.join(", "))
             }
             Self::Host(kind) => format!("the host's error {}", kind.code()),
+            Self::Not(how) => format!("anything but {}", how.shown()),
         }
     }
 }

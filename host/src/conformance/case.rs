@@ -11,6 +11,8 @@ use crate::cluster::SwapStep;
 use crate::cluster::status::ShardState;
 use crate::guest::TrapKind;
 
+mod turned;
+
 /// What cases are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -41,6 +43,8 @@ pub enum Group {
     Timers,
     /// Calls to other shards
     Cluster,
+    /// A shard that another node takes over on purpose
+    Moves,
     /// The guest's own metrics
     Metrics,
     /// Lines of the log, standard output and error
@@ -71,6 +75,7 @@ impl Group {
             Self::Options => "options",
             Self::Timers => "timers",
             Self::Cluster => "cluster",
+            Self::Moves => "moves",
             Self::Metrics => "metrics",
             Self::Log => "log",
             Self::Surroundings => "surroundings",
@@ -104,19 +109,31 @@ pub(super) enum Act {
     Fails(Call, Failing),
     /// A script that has no reply while the store takes no writes; then it takes them, and the results are as expected.
     Waits(Call, Vec<Expect>),
+    /// A script that goes on beside what follows, under a name. It is in the queue of its shard before anything else happens.
+    Begin(&'static str, Call),
+    /// It has not ended.
+    Pending(&'static str),
+    /// It ends so.
+    End(&'static str, Outcome),
+    /// They end with these results, whichever with which.
+    EndEach(Vec<(&'static str, Vec<Expect>)>),
     /// A method with any payload.
     Request(Call, Reply),
     /// The store takes no writes of databases until `Release`.
     Hold,
+    /// The store refuses to give what lies in it of databases until `Release`.
+    Refuse,
     Release,
-    /// Until a write of a database waits for the store.
-    Waiting,
+    /// Until writes of so many databases wait for the store.
+    Waiting(u64),
     /// The shard gets a new instance of its guest.
     Restart,
     /// The node stops, and starts again on its store.
     Reopen,
     /// The node loses its store for good, and another one takes its shards.
     TakeOver,
+    /// Another node joins, and shard 0 moves from the one that has it to the one that has not. Calls still go to the first node.
+    Move,
     /// Each shard runs a further revision of the same component.
     Swap(Swap),
     /// The shard is in this state within the time of the case.
@@ -134,6 +151,9 @@ pub(super) enum Act {
     /// No line of the node's metrics has this text.
     NoMetric(&'static str),
 }
+
+/// How a script ends.
+pub(super) type Outcome = Result<Vec<Expect>, Failing>;
 
 /// How a script gets to the guest.
 #[derive(Debug, Clone, Default)]
@@ -170,6 +190,8 @@ pub(super) enum Failing {
     Either(&'static [TrapKind]),
     /// By the host.
     Host(CallErrorKind),
+    /// In any way but this.
+    Not(Box<Failing>),
 }
 
 /// A swap, and how it has to end.
@@ -259,6 +281,22 @@ impl Case {
     ) -> Self {
         let script = script.into();
         self.act(Act::Fails(Call { script, ..call }, how))
+    }
+
+    /// A script that goes on beside what follows.
+    pub(super) fn begin<const N: usize>(
+        self,
+        name: &'static str,
+        call: Call,
+        script: [Step; N],
+    ) -> Self {
+        let script = script.into();
+        self.act(Act::Begin(name, Call { script, ..call }))
+    }
+
+    /// It has these results.
+    pub(super) fn end<const N: usize>(self, name: &'static str, expected: [Expect; N]) -> Self {
+        self.act(Act::End(name, Ok(expected.into())))
     }
 
     /// A swap to a further revision of the component.

@@ -10,6 +10,7 @@ mod errors;
 mod lifecycle;
 mod limits;
 mod migration;
+mod moves;
 mod protocol;
 mod queries;
 mod scans;
@@ -34,6 +35,7 @@ pub(super) fn all() -> Vec<Case> {
         migration::cases(),
         timers::cases(),
         cluster::cases(),
+        moves::cases(),
         telemetry::cases(),
         surroundings::cases(),
         limits::cases(),

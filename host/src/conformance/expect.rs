@@ -18,10 +18,10 @@ pub(super) enum Expect {
     Events(&'static str, Vec<Vec<Value>>),
     /// Success with this memory where the last failure was an error, and with none where it was a trap.
     MemoryUnlessTrapped(&'static str),
-    /// An error, whatever its code.
-    Failed,
     /// Whatever it is.
     Any,
+    /// Anything but this.
+    Not(Box<Expect>),
 }
 
 /// A value of a result.
@@ -43,6 +43,8 @@ pub(super) enum Value {
     Above(&'static str),
     /// What was saved.
     Saved(&'static str),
+    /// What was saved, as an option that is there.
+    SavedSome(&'static str),
     /// The newest write that the reply of the call shows.
     Newest,
     /// Text with this in it.
@@ -130,7 +132,8 @@ impl Expect {
     /// What was expected, in words.
     pub(super) fn check(&self, answer: &Answer, known: &mut Known<'_>) -> Result<(), String> {
         let met = match (self, answer) {
-            (Self::Any, _) | (Self::Failed, Answer::Err { .. }) => true,
+            (Self::Any, _) => true,
+            (Self::Not(expected), answer) => expected.check(answer, known).is_err(),
             (Self::Ok(expected), Answer::Ok(values)) => all(expected, values, known),
             (Self::That(_, holds), Answer::Ok(values)) => holds(values),
             (
@@ -201,8 +204,8 @@ impl Expect {
             Self::MemoryUnlessTrapped(memory) => {
                 format!("the memory {memory:?}: an error leaves the instance as it is")
             }
-            Self::Failed => "an error".into(),
             Self::Any => "anything".into(),
+            Self::Not(expected) => format!("anything but {}", expected.shown(known)),
         }
     }
 }
@@ -229,6 +232,7 @@ impl Value {
             Self::Other(name) => found != saved(name),
             Self::Above(name) => form::number(found) > form::number(&saved(name)),
             Self::Saved(name) => found == saved(name),
+            Self::SavedSome(name) => found == form::some(saved(name)),
             Self::Newest => form::number(found) == Some(known.newest),
             Self::Has(text) => String::from_utf8_lossy(found).contains(text),
             Self::Any => true,
@@ -248,6 +252,7 @@ impl Value {
             Self::Other(name) => format!("anything but {}", saved(name)),
             Self::Above(name) => format!("a number over {}", saved(name)),
             Self::Saved(name) => saved(name),
+            Self::SavedSome(name) => format!("some {}", saved(name)),
             Self::Newest => format!("the reply's newest write, {}", known.newest),
             Self::Has(text) => format!("text with {text:?}"),
             Self::Any => "anything".into(),
@@ -308,6 +313,7 @@ mod tests {
             (Value::Save("x"), b"12", b""),
             (Value::Above("seq"), b"8", b"7"),
             (Value::Saved("seq"), b"7", b"8"),
+            (Value::SavedSome("seq"), b"+7", b"7"),
             (Value::SaveSome("x"), b"+7", b"7"),
             (Value::Other("seq"), b"8", b"7"),
             (Value::Newest, b"9", b"8"),

@@ -65,6 +65,11 @@ pub(super) fn next(handle: u64, max: u64) -> Step {
     step("cursor.next", [handle.into(), max.into()])
 }
 
+/// One page, as the host gives it.
+pub(super) fn page(handle: u64, max: u64) -> Step {
+    step("cursor.page", [handle.into(), max.into()])
+}
+
 pub(super) fn snapshot(handle: u64) -> Step {
     step("db.open-snapshot", [handle.into()])
 }

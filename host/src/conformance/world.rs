@@ -20,7 +20,14 @@ use crate::config::{Config, Probe};
 use crate::guest::Failure;
 use crate::metrics;
 use crate::store::Store;
-use crate::store::faults::{Fault, FaultStore, Faults, Op, Rule};
+use crate::store::faults::{Fault, Op, Rule};
+use crate::transport::memory::Network;
+
+mod beside;
+mod nodes;
+
+use beside::Beside;
+use nodes::Node;
 
 /// The pause between two looks at something that has to come.
 const LOOK: Duration = Duration::from_millis(5);
@@ -29,7 +36,7 @@ const STOP: Duration = Duration::from_secs(10);
 /// Longest that a shard without its store may take to close.
 const CLOSE: Duration = Duration::from_secs(1);
 /// Commands that a guest may lack, since its platform has nothing for them.
-const MAY_LACK: [&str; 3] = ["clock", "random", "print"];
+const MAY_LACK: [&str; 4] = ["clock", "random", "print", "cursor.page"];
 
 /// Numbers the worlds of a process whose names have to be their own in logs and metrics.
 static WORLDS: AtomicU64 = AtomicU64::new(1);
@@ -55,20 +62,18 @@ pub(super) struct World<'a> {
     /// A fault of the settings of the case.
     misfit: Option<String>,
     store: Store,
+    network: Network,
+    /// The node to which calls go.
     node: Option<Node>,
-    /// Nodes that lost their store.
-    lost: Vec<Node>,
+    /// Nodes that lost their store, and one that joined.
+    others: Vec<Node>,
+    /// Calls that go on beside the case.
+    beside: Beside,
     revision: u64,
     memo: Memo,
     trapped: bool,
     lines: Option<Lines>,
     doing: String,
-}
-
-/// A node, and the hand on its store.
-struct Node {
-    cluster: Cluster,
-    faults: Faults,
 }
 
 impl<'a> World<'a> {
@@ -82,7 +87,7 @@ impl<'a> World<'a> {
         };
         let mut config = Config {
             cluster: name.clone(),
-            node: "conformance".into(),
+            node: nodes::FIRST.into(),
             shards: 2,
             probe: Probe::Off,
             ..Config::default()
@@ -107,8 +112,10 @@ impl<'a> World<'a> {
             config,
             misfit,
             store: Store::open("memory:", &BTreeMap::new()).expect("memory: takes no options"),
+            network: Network::new(),
             node: None,
-            lost: Vec::new(),
+            others: Vec::new(),
+            beside: Beside::new(),
             revision: 1,
             memo: Memo::new(),
             trapped: false,
@@ -139,7 +146,8 @@ impl<'a> World<'a> {
 
     /// Stops what still runs.
     pub(super) async fn end(&mut self) {
-        let nodes = self.node.take().into_iter().chain(self.lost.drain(..));
+        self.beside.clear();
+        let nodes = self.node.take().into_iter().chain(self.others.drain(..));
         for node in nodes {
             node.faults.clear();
             _ = clock::timeout(STOP, node.cluster.stop()).await;
@@ -159,39 +167,36 @@ impl<'a> World<'a> {
                 self.has_failed(outcome, how)
             }
             Act::Waits(call, expected) => self.waits(call, expected).await,
+            Act::Begin(name, call) => self.begin(name, call).await,
+            Act::Pending(name) => self.pending(name),
+            Act::End(name, outcome) => self.ended(name, outcome).await,
+            Act::EndEach(calls) => self.ended_each(calls).await,
             Act::Request(call, reply) => self.request(call, reply).await,
             Act::Hold => {
                 let hold = Rule::new(Fault::Hang).on(Op::Put).path("/wal/");
                 self.node().await?.faults.add(hold);
                 Ok(())
             }
+            Act::Refuse => {
+                let refuse = Rule::new(Fault::FailBefore).on(Op::Get).path("/compacted/");
+                self.node().await?.faults.add(refuse);
+                Ok(())
+            }
             Act::Release => {
                 self.node().await?.faults.clear();
                 Ok(())
             }
-            Act::Waiting => {
-                self.node().await?.faults.hanging(1).await;
+            Act::Waiting(databases) => {
+                self.node().await?.faults.hanging(*databases).await;
                 Ok(())
             }
             Act::Restart => {
                 let restarted = self.node().await?.cluster.restart_shard(0).await;
                 restarted.map_err(|error| Ended::Failed(error.to_string()))
             }
-            Act::Reopen => {
-                self.node().await?;
-                if let Some(node) = self.node.take() {
-                    node.cluster.stop().await;
-                }
-                self.node().await.map(drop)
-            }
-            Act::TakeOver => {
-                self.node().await?;
-                if let Some(node) = self.node.take() {
-                    node.faults.add(Rule::new(Fault::FailBefore));
-                    self.lost.push(node);
-                }
-                self.node().await.map(drop)
-            }
+            Act::Reopen => self.reopen().await,
+            Act::TakeOver => self.take_over().await,
+            Act::Move => self.move_shard().await,
             Act::Swap(swap) => self.swap(swap).await,
             Act::Status(status) => loop {
                 let report = self.node().await?.cluster.shard_report(0);
@@ -242,38 +247,6 @@ impl<'a> World<'a> {
         let what = self.doing.split(": last, ").next().unwrap_or_default();
         self.doing = format!("{what}: last, {shown}");
         clock::sleep(LOOK).await;
-    }
-
-    /// The node, started where it does not run.
-    async fn node(&mut self) -> Result<&Node, Ended> {
-        if self.node.is_none() {
-            let node = self.start(self.config.clone()).await;
-            self.node = Some(node.map_err(|error| format!("the node did not start: {error}"))?);
-        }
-        self.node
-            .as_ref()
-            .ok_or_else(|| Ended::Failed("there is no node".into()))
-    }
-
-    async fn start(&self, config: Config) -> Result<Node, String> {
-        let module = self.subject.revision(&config, self.revision).await?;
-        let mut faults = None;
-        let store = self.store.wrap(|objects| {
-            let store = FaultStore::new(objects, 0);
-            faults = Some(store.faults());
-            Arc::new(store)
-        });
-        let cluster = Cluster::start_on(store, Arc::new(config), module).await;
-        let cluster = cluster.map_err(|error| error.to_string())?;
-        let node = Node {
-            cluster,
-            faults: faults.expect("wrapped"),
-        };
-        if let Err(error) = node.cluster.await_ready(Some(STOP)).await {
-            node.cluster.stop().await;
-            return Err(error.to_string());
-        }
-        Ok(node)
     }
 
     async fn call(&mut self, call: &Call) -> Result<Result<CallReply, CallError>, Ended> {
@@ -346,30 +319,6 @@ impl<'a> World<'a> {
             };
             self.look(shown).await;
         }
-    }
-
-    /// The reply must not come while a write waits for the store.
-    async fn waits(&mut self, call: &Call, expected: &[Expect]) -> Result<(), Ended> {
-        let payload: Bytes = script::script(&call.script, &self.memo).into();
-        let node = self.node().await?;
-        let (cluster, faults) = (node.cluster.clone(), node.faults.clone());
-        faults.add(Rule::new(Fault::Hang).on(Op::Put).path("/wal/"));
-        let reply = sent(&cluster, call, "run", payload);
-        tokio::pin!(reply);
-        tokio::select! {
-            biased;
-            outcome = &mut reply => {
-                faults.clear();
-                return Err(Ended::Failed(match outcome {
-                    Ok(_) => "the reply came before its write was durable".into(),
-                    Err(error) => error.to_string(),
-                }));
-            }
-            () = faults.hanging(1) => {}
-        }
-        faults.clear();
-        let reply = reply.await.map_err(|error| failed(&error))?;
-        self.check(call, expected, &reply)
     }
 
     async fn request(&mut self, call: &Call, wanted: &Reply) -> Result<(), Ended> {
@@ -492,6 +441,12 @@ fn named(act: &Act) -> String {
         Act::Until(of, _) => call("until", of),
         Act::Fails(of, _) => call("fail", of),
         Act::Waits(of, _) => call("wait with", of),
+        Act::Begin(name, of) => call(&format!("begin {name},"), of),
+        Act::End(name, _) => format!("the end of {name}"),
+        Act::EndEach(calls) => {
+            let names: Vec<_> = calls.iter().map(|(name, _)| *name).collect();
+            format!("the ends of {}", names.join(", "))
+        }
         Act::Request(_, reply) => format!("the method {}", reply.method),
         Act::Swap(_) => "a swap".into(),
         other => format!("{other:?}").to_lowercase(),

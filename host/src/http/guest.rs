@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use super::query::terms::{self, Terms};
 use super::{Problem, Shared, calls};
 use crate::call::{CallOptions, HttpReply, HttpRequest, Target};
+use crate::client;
 use crate::guest::HttpHead;
 use crate::guest::http::strip_hop_by_hop;
 
@@ -48,6 +49,9 @@ pub(super) async fn serve(
     if let Ok(prefix) = HeaderValue::from_str(&prefix) {
         head.headers.insert(PREFIX, prefix);
     }
+    if let Some(key) = key_of(&target) {
+        head.headers.insert(terms::KEY, key);
+    }
     let options = CallOptions {
         durability: terms.durability,
         timeout: None,
@@ -78,6 +82,14 @@ fn place(header: Option<Target>, path: &str) -> Result<(Target, &str), Problem> 
             "say which shard the request is for: by the header `quarry-key: KEY`, the header `quarry-shard: N`, or the path /http/key/KEY/... or /http/shard/N/...",
         )
     })
+}
+
+/// The routing key as the guest gets it, however it was given: percent-encoded, since a key has any bytes.
+fn key_of(target: &Target) -> Option<HeaderValue> {
+    match target {
+        Target::Key(key) => HeaderValue::from_str(&client::percent(key)).ok(),
+        Target::Shard(_) => None,
+    }
 }
 
 /// Path and query as the guest gets them.
@@ -127,6 +139,18 @@ fn respond(shared: &Shared, mut reply: HttpReply, is_head: bool) -> Response<Ful
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_guest_is_told_the_key_in_one_form() {
+        for (target, seen) in [
+            (Target::key("ann"), Some("ann")),
+            (Target::key(&b"a/b \xff"[..]), Some("a%2Fb%20%FF")),
+            (Target::Shard(1), None),
+        ] {
+            let key = key_of(&target);
+            assert_eq!(key.as_ref().and_then(|key| key.to_str().ok()), seen);
+        }
+    }
 
     #[test]
     fn the_guest_sees_the_rest_of_the_path() {

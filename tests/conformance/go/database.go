@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	quarry "quarry/guest"
 	"quarry/guest/db"
 )
 
@@ -32,6 +33,8 @@ func databaseCommand(name string) command {
 		return scanPrefix
 	case "cursor.next":
 		return next
+	case "cursor.page":
+		return page
 	case "db.open-snapshot":
 		return openSnapshot
 	case "db.begin":
@@ -220,6 +223,10 @@ func (s *script) scanned(handle uint64) func(*db.Cursor, error) ([][]byte, error
 		}
 		return nil, err
 	}
+}
+
+func page(*script, *arguments) ([][]byte, error) {
+	return nil, quarry.Errorf("unsupported", "the SDK has cursors, whose pages it takes by itself")
 }
 
 func next(s *script, args *arguments) ([][]byte, error) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::error;
-use crate::support::process::{Process, Signal, call, folder, quarry};
+use crate::support::process::{self, Process, Signal, call, folder, quarry};
 
 /// The folder in which the guests of all tests were built: what they are made of is there already.
 fn built() -> PathBuf {
@@ -300,6 +300,31 @@ async fn dev_swaps_what_is_edited_and_keeps_what_does_not_work_out() {
     dev.process.signal(Signal::Terminate);
     let ended = dev.process.ended().await;
     assert_eq!(ended.code, Some(0), "{ended:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bench_measures_calls_and_leases_beside_a_compilation() {
+    let component = process::guest("kv");
+    let words = "bench compile --native --time 1s --shards 2 --lease-ttl 1s --json --component";
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.push(component.to_str().expect("a path"));
+    let report = process::run(&words).await.with(0).json();
+    assert_eq!(report["shards"], 2);
+    for field in ["size", "compile_ms"] {
+        assert!(report[field].as_f64() > Some(0.0), "{field} of {report}");
+    }
+    for phase in ["alone", "beside"] {
+        for calls in ["applied", "durable"] {
+            let calls = &report[phase][calls];
+            assert!(calls["count"].as_u64() > Some(0), "{phase}: {report}");
+            assert!(
+                calls["max_ms"].as_f64() >= calls["p50_ms"].as_f64(),
+                "{report}"
+            );
+        }
+    }
+    let renewals = &report["alone"]["renewals"];
+    assert!(renewals["count"].as_u64() >= Some(1), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

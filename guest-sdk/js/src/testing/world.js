@@ -1,6 +1,5 @@
 // The host's interfaces, played by the test double.
 
-import { dateOf } from './clock.js';
 import { HostError } from './current.js';
 import { database } from './database.js';
 import { Store } from './store.js';
@@ -38,7 +37,6 @@ export class World {
     this.store = new Store();
     this.status = 'running';
     this.now = FIRST_MOMENT;
-    this.date = dateOf(() => this.now);
     this.durable = 0n;
     this.tags = [];
     this.timersByName = new Map();

@@ -13,7 +13,7 @@ The component is a guest that does what tests/conformance/README.md says: it run
 this process. The table goes to standard output, progress to standard error. What the guest leaves out is `absent`, and no failure unless
 --strict says so. The figures are measured in turns, in one run.
 
-Exit codes: 0 every case passed, 1 a case failed, 2 wrong arguments, 130 interrupted.
+Exit codes: 0 every case passed (with --turned: none), 1 a case failed, 2 wrong arguments, 130 interrupted.
 
 Examples:
   quarry conformance guest.wasm
@@ -42,6 +42,10 @@ pub struct Conformance {
     /// Let a case fail that needs what the guest leaves out
     #[arg(long)]
     pub strict: bool,
+    /// Turn each thing that the cases expect into its opposite, one at a time: every run has to fail, or the suite does not look at what this
+    /// guest does
+    #[arg(long, conflicts_with_all = ["against", "strict"])]
+    pub turned: bool,
     /// List the cases and run none
     #[arg(long)]
     pub list: bool,

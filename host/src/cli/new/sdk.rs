@@ -56,11 +56,16 @@ pub(in crate::cli) const WIT: &[File] = files!("wit/" => "quarry_guest/wit/":
     "metrics.wit" "migration.wit" "options.wit" "queries.wit" "shard.wit" "timer-events.wit" "timers.wit" "types.wit" "worlds.wit"
 );
 
+/// The interfaces of WASI that guests with HTTP need beside it.
+pub(super) const WASI: &[File] =
+    files!("wasi/" => "quarry_guest/wasi/": "clocks.wit" "http.wit" "io.wit");
+
 /// For JavaScript and TypeScript.
 pub(super) const JS: &[File] = files!("js/" => "quarry_guest/":
     "README.md" "VERSION" "build.js" "index.d.ts" "package.json" "src/bytes.js" "src/call.js" "src/cluster.js" "src/component.js" "src/context.js"
-    "src/cursor.js" "src/db.js" "src/durability.js" "src/error.js" "src/guest.js" "src/index.js" "src/log.js" "src/metrics.js" "src/testing.js"
-    "src/testing/clock.js" "src/testing/current.js" "src/testing/database.js" "src/testing/store.js" "src/testing/world.js" "src/testing/xxh64.js" "src/timer.js"
+    "src/cursor.js" "src/db.js" "src/durability.js" "src/error.js" "src/guest.js" "src/http.js" "src/incoming.js" "src/index.js" "src/log.js"
+    "src/metrics.js" "src/testing.js" "src/testing/clock.js"
+    "src/testing/current.js" "src/testing/database.js" "src/testing/store.js" "src/testing/world.js" "src/testing/xxh64.js" "src/timer.js"
     "src/timers.js" "src/wit/component/cluster.js" "src/wit/component/current-call.js" "src/wit/component/db.js"
     "src/wit/component/durability.js" "src/wit/component/log.js" "src/wit/component/metrics.js" "src/wit/component/shard.js"
     "src/wit/component/timers.js" "src/wit/testing/cluster.js" "src/wit/testing/current-call.js" "src/wit/testing/db.js"
@@ -70,9 +75,10 @@ pub(super) const JS: &[File] = files!("js/" => "quarry_guest/":
 
 /// For Python.
 pub(super) const PYTHON: &[File] = files!("python/quarry_guest/" => "quarry_guest/":
-    "README.md" "VERSION" "__init__.py" "_call.py" "_component.py" "_errors.py" "_guest.py" "_testing/__init__.py" "_testing/clock.py" "_testing/current.py"
-    "_testing/database.py" "_testing/faces.py" "_testing/store.py" "_testing/world.py" "_testing/xxh64.py" "_wit.py" "build.py" "cluster.py"
-    "codec.py" "context.py" "db.py" "durability.py" "log.py" "metrics.py" "py.typed" "testing.py" "timers.py"
+    "README.md" "VERSION" "__init__.py" "_call.py" "_component.py" "_errors.py" "_guest.py" "_incoming.py" "_testing/__init__.py"
+    "_testing/clock.py" "_testing/current.py" "_testing/database.py" "_testing/faces.py" "_testing/store.py" "_testing/world.py"
+    "_testing/xxh64.py" "_wit.py" "build.py" "cluster.py" "codec.py" "context.py" "db.py" "durability.py" "log.py" "metrics.py" "py.typed"
+    "testing.py" "timers.py" "wsgi.py"
 );
 
 /// For C.
@@ -117,6 +123,7 @@ mod tests {
     fn every_file_of_an_sdk_is_part_of_the_program() {
         for (folder, to, files) in [
             ("wit", "quarry_guest/wit/", WIT),
+            ("wasi", "quarry_guest/wasi/", WASI),
             ("js", "quarry_guest/", JS),
             ("python/quarry_guest", "quarry_guest/", PYTHON),
             ("c", "quarry_guest/", C),

@@ -74,9 +74,9 @@ const GO: &[File] = template!("go/":
 pub(in crate::cli) fn of(language: Language) -> (&'static [File], Vec<File>) {
     let (template, sdk): (_, &[&[File]]) = match language {
         Language::Rust => (RUST, &[]),
-        Language::Ts => (TS, &[sdk::JS, sdk::WIT]),
-        Language::Js => (JS, &[sdk::JS, sdk::WIT]),
-        Language::Python => (PYTHON, &[sdk::PYTHON, sdk::WIT]),
+        Language::Ts => (TS, &[sdk::JS, sdk::WIT, sdk::WASI]),
+        Language::Js => (JS, &[sdk::JS, sdk::WIT, sdk::WASI]),
+        Language::Python => (PYTHON, &[sdk::PYTHON, sdk::WIT, sdk::WASI]),
         Language::C => (C, &[sdk::C]),
         Language::Go => (GO, &[sdk::GO]),
     };

@@ -6,11 +6,11 @@ use crate::conformance::expect::{Expect, Value};
 use crate::conformance::form;
 use crate::conformance::script::{Step, step};
 use crate::conformance::words::{
-    err, get, on_key, on_shard, put, raise, recall, remember, remove, seq, some, text, word,
+    again, err, get, on_key, on_shard, put, raise, recall, remember, remove, seq, some, text, word,
 };
 
 pub(super) fn cases() -> Vec<Case> {
-    [calls(), refusals()].concat()
+    [calls(), refusals(), queues()].concat()
 }
 
 fn case(name: &'static str) -> Case {
@@ -90,9 +90,30 @@ fn calls() -> Vec<Case> {
         case("a trap of the called guest is an error, and the caller goes on")
             .run([(remember("kept"), Expect::Any)])
             .run([
-                (on_shard("call", 1, [word("abort")]), Expect::Failed),
+                (on_shard("call", 1, [word("abort")]), err("guest-trap", "")),
                 (recall(), Expect::Ok(vec![text("kept")])),
                 (on_shard("call", 1, [recall()]), result([b""])),
+            ]),
+        case("a loop of the called guest is an error, and the caller goes on")
+            .set("limits.cpu_time", "300ms")
+            .run([(remember("kept"), Expect::Any)])
+            .run([
+                (
+                    on_shard("call", 1, [word("spin")]),
+                    err("guest-cpu-limit", "limits.cpu_time"),
+                ),
+                (recall(), Expect::Ok(vec![text("kept")])),
+                (
+                    on_shard("call", 1, [put("a", "1")]),
+                    Expect::Ok(vec![Value::Any]),
+                ),
+            ]),
+        case("a shard that was set aside is an error of its own")
+            .set("limits.traps", "1")
+            .run([
+                (on_shard("call", 1, [word("abort")]), err("guest-trap", "")),
+                (on_shard("call", 1, [word("abort")]), err("guest-trap", "")),
+                (on_shard("call", 1, [recall()]), err("quarantined", "")),
             ]),
         case("what the caller wrote is durable before the call leaves")
             .needs(&["queries"])
@@ -159,6 +180,49 @@ fn refusals() -> Vec<Case> {
                 Failing::Guest("invalid-argument", "", false),
             )
             .run([(remove("on-start"), seq())]),
+    ]
+}
+
+fn queues() -> Vec<Case> {
+    vec![
+        case("a full queue is an error that passes, and nothing ran")
+            .set("shards", "3")
+            .set("limits.queue_calls", "1")
+            .act(Act::Hold)
+            // It waits for the reply of shard 2, which waits for the store, and has the only place.
+            .begin(
+                "what is busy",
+                Call::shard(1),
+                [on_shard("call", 2, [put("a", "1")])],
+            )
+            .act(Act::Waiting(1))
+            .run([(
+                on_shard("call", 1, [remember("it ran")]),
+                again("overloaded", "limits.queue_calls"),
+            )])
+            .act(Act::Release)
+            .end("what is busy", [Expect::Ok(vec![Value::Any])])
+            .run([(on_shard("call", 1, [recall()]), result([b""]))]),
+        case("of two chains that meet one is refused for now, and the other goes on")
+            // Each waits for its own write before its call leaves, and so do both before either leaves.
+            .act(Act::Hold)
+            .begin(
+                "one",
+                Call::shard(0),
+                [put("a", "1"), on_shard("call", 1, [recall()])],
+            )
+            .begin(
+                "the other",
+                Call::shard(1),
+                [put("a", "1"), on_shard("call", 0, [recall()])],
+            )
+            .act(Act::Waiting(2))
+            .act(Act::Release)
+            .act(Act::EndEach(vec![
+                ("one", vec![seq(), again("call-cycle", "")]),
+                ("the other", vec![seq(), result([b""])]),
+            ]))
+            .run([(on_shard("call", 1, [get("a")]), result([b"+1"]))]),
     ]
 }
 

@@ -54,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
                 Call::applied(),
                 [(put("a", "1"), seq()), (notify(7), done())],
             )
-            .act(Act::Waiting)
+            .act(Act::Waiting(1))
             .run_as(Call::applied(), [(seen(), Expect::Tags(vec![]))])
             .act(Act::Release)
             .until([(seen(), Expect::Tags(vec![7]))]),

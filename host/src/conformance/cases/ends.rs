@@ -6,7 +6,7 @@ use crate::conformance::case::{Act, Call, Case, Failing, Group};
 use crate::conformance::expect::Expect;
 use crate::conformance::script::{Step, step};
 use crate::conformance::words::{
-    begin, get, none, ok, put, recall, remember, seq, snapshot, some, text, word,
+    begin, get, none, ok, on_shard, put, recall, remember, seq, snapshot, some, text, word,
 };
 use crate::guest::TrapKind;
 
@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         ended(
             case("a loop without an end is cut off, and the shard goes on")
-                .set("limits.cpu_time", "500ms"),
+                .set("limits.cpu_time", "1s"),
             word("spin"),
             Failing::Trap(TrapKind::CpuTime),
         ),
@@ -96,15 +96,56 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A case in which a step ends the call: what was written stays, the memory stays where it was an error, and calls go on.
+/// A case in which a step ends the call: what was written stays, the memory stays where it was an error, and calls go on. Its neighbour, on the
+/// same thread, is served meanwhile, and keeps what it has.
 fn ended(case: Case, end: Step, how: Failing) -> Case {
-    case.run([(remember("kept"), Expect::Any)])
-        .fails([put("before", "x"), end, put("after", "x")], how)
+    let loops = matches!(how, Failing::Trap(TrapKind::CpuTime));
+    let case = case
+        .run([(remember("kept"), Expect::Any)])
+        .run_as(Call::shard(1), [(remember("neighbour's"), Expect::Any)])
+        .begin(
+            "the end",
+            Call::default(),
+            [
+                put("before", "x"),
+                on_shard("call", 1, [put("began", "x")]),
+                end,
+                put("after", "x"),
+            ],
+        )
+        .act(Act::Until(
+            Call {
+                script: vec![get("began")],
+                ..Call::shard(1)
+            },
+            vec![some("x")],
+        ))
+        .run_as(
+            Call::shard(1),
+            [
+                (put("meanwhile", "x"), seq()),
+                (get("meanwhile"), some("x")),
+                (recall(), ok([text("neighbour's")])),
+            ],
+        );
+    // Others may have ended by now.
+    let case = match loops {
+        true => case.act(Act::Pending("the end")),
+        false => case,
+    };
+    case.act(Act::End("the end", Err(how)))
         .run([
             (recall(), Expect::MemoryUnlessTrapped("kept")),
             (get("before"), some("x")),
             (get("after"), none()),
             (put("next", "x"), seq()),
         ])
+        .run_as(
+            Call::shard(1),
+            [
+                (recall(), ok([text("neighbour's")])),
+                (get("meanwhile"), some("x")),
+            ],
+        )
         .act(Act::Status(ShardState::Running))
 }

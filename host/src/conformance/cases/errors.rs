@@ -1,9 +1,10 @@
 //! The host's errors as the guest gets them, and the guest's own as its callers do.
 
-use crate::conformance::case::{Case, Failing, Group};
+use crate::conformance::case::{Act, Case, Failing, Group};
 use crate::conformance::expect::Expect;
 use crate::conformance::words::{
-    err, get, merge, none, notify_of, put, raise, recall, remember, remove, scan, seq, some, write,
+    again, err, get, merge, none, notify_of, ok, put, raise, recall, remember, remove, scan, seq,
+    some, text, write,
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -54,6 +55,21 @@ pub(super) fn cases() -> Vec<Case> {
                 Failing::Guest("mine", "", false),
             )
             .run([(get("a"), some("x"))]),
+        case("a store that fails is an error that passes, and the instance is as it was")
+            // Otherwise it is tried again for as long as a call may last.
+            .set("settings", r#"{"object_store_max_retries":0}"#)
+            .run([(put("a", "1"), seq())])
+            // Then it lies in the store alone.
+            .act(Act::Reopen)
+            .run([(remember("kept"), Expect::Any)])
+            .act(Act::Refuse)
+            .run([
+                (get("a"), again("unavailable", "the store does not answer")),
+                (put("b", "2"), seq()),
+                (get("b"), some("2")),
+            ])
+            .act(Act::Release)
+            .run([(get("a"), some("1")), (recall(), ok([text("kept")]))]),
         case("a code that is none is replaced, and told").fails(
             [raise("My Code", "why", false)],
             Failing::Guest("guest-error", "My Code", false),

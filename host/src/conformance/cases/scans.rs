@@ -5,8 +5,8 @@ use crate::conformance::expect::{Expect, Value};
 use crate::conformance::form;
 use crate::conformance::script::Step;
 use crate::conformance::words::{
-    done, entries, err, get, give_back, next, put, put_for, remove, scan, scan_prefix, seq, some,
-    write,
+    done, entries, err, get, give_back, next, page, put, put_for, remove, scan, scan_prefix, seq,
+    some, write,
 };
 
 const UP: &str = "ascending";
@@ -202,6 +202,32 @@ pub(super) fn cases() -> Vec<Case> {
             ),
             (next(1, 100), done()),
         ]),
+        case("a page of the host ends before 4 MiB")
+            .run((1..=9_u64).map(|at| (put(at.to_string(), large()), seq())))
+            .run([
+                (scan(1, None, None, UP), done()),
+                (
+                    page(1, 100),
+                    Expect::That("3 entries of 1 MiB", |values| of_1_mib(values, 1)),
+                ),
+                (
+                    page(1, 2),
+                    Expect::That("2 entries of 1 MiB", |values| {
+                        values.len() == 4 && values[0] == b"4"
+                    }),
+                ),
+                (
+                    page(1, 100),
+                    Expect::That("3 entries of 1 MiB", |values| of_1_mib(values, 6)),
+                ),
+                (
+                    page(1, 100),
+                    Expect::That("the last entry", |values| {
+                        values.len() == 2 && values[0] == b"9"
+                    }),
+                ),
+                (page(1, 100), done()),
+            ]),
         case("1,000 entries come in their order, each once")
             .run([(thousand(), seq())])
             .run([
@@ -237,6 +263,11 @@ fn thousand() -> Step {
         ["put".to_owned(), key, number.to_string(), String::new()]
     });
     crate::conformance::script::step("db.write", []).with(ops)
+}
+
+/// Whether these are the three entries of 1 MiB from this key on: a fourth would make the page larger than 4 MiB, with its keys.
+fn of_1_mib(values: &[Vec<u8>], first: u64) -> bool {
+    values.len() == 6 && in_a_row(values) && form::number(&values[0]) == Some(first)
 }
 
 /// Whether these are entries of 1 MiB whose keys are one number after the other.

@@ -77,11 +77,23 @@ pub enum Reason {
     },
     /// A function of an interface that is offered without it.
     #[error(
-        "this component needs {name}, which this node (quarry:shard@{OFFERED_VERSION}) does not have; update the nodes, or do not use it"
+        "this component needs {name}, which this node (quarry:shard@{OFFERED_VERSION}) does not have; {advice}"
     )]
     MissingFunction {
         /// The function, after its interface.
         name: String,
+        /// What to do.
+        advice: String,
+    },
+    /// An interface of a later version of the API.
+    #[error(
+        "this component imports {name}, which this node (quarry:shard@{OFFERED_VERSION}) does not have; {advice}"
+    )]
+    NewerInterface {
+        /// The interface, with its version.
+        name: String,
+        /// What to do.
+        advice: String,
     },
     /// An import that nobody offers.
     #[error("this component imports {name}, which is not offered; a guest may import {offered}")]
@@ -153,7 +165,7 @@ impl Error {
             Reason::OtherVersion { .. } | Reason::OtherHttp { .. } => "other-version",
             Reason::WrongType { .. } => "wrong-type",
             Reason::MissingFunction { .. } => "missing-function",
-            Reason::UnknownImport { .. } => "unknown-import",
+            Reason::UnknownImport { .. } | Reason::NewerInterface { .. } => "unknown-import",
             Reason::RefusedImport { .. } => "refused-import",
             Reason::Link(_) => "link-failed",
             Reason::Compile(_) => "compile-failed",

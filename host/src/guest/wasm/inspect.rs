@@ -272,9 +272,12 @@ fn check_import(types: TypesRef<'_>, import: &Name<'_>) -> Result<(), Error> {
         .iter()
         .find(|(interface, _)| *interface == import.interface)
     else {
-        return Err(Reason::UnknownImport {
-            name,
-            offered: offered::list(),
+        return Err(match newer_patch(*import) {
+            Some(advice) => Reason::NewerInterface { name, advice },
+            None => Reason::UnknownImport {
+                name,
+                offered: offered::list(),
+            },
         }
         .into());
     };
@@ -293,8 +296,12 @@ fn check_import(types: TypesRef<'_>, import: &Name<'_>) -> Result<(), Error> {
         if matches!(item.ty, ComponentEntityType::Func(_))
             && !functions.contains(&function.as_str())
         {
+            let advice = newer_patch(*import).unwrap_or_else(|| {
+                format!("no host of quarry:shard@{OFFERED_VERSION} has it: build it against the WIT of an SDK")
+            });
             return Err(Reason::MissingFunction {
                 name: format!("{name}.{function}"),
+                advice,
             }
             .into());
         }
@@ -327,6 +334,16 @@ fn check_version(name: Name<'_>) -> Result<(), Error> {
         advice,
     }
     .into())
+}
+
+/// What to do about something of ours that came in a later patch than this node has; none where the version does not say so.
+fn newer_patch(name: Name<'_>) -> Option<String> {
+    let patch = |version: &str| version.rsplit('.').next()?.parse::<u32>().ok();
+    let ours = name.interface.starts_with("quarry:shard/") && is_patch_of(name.version, "0.1");
+    let version = name.version;
+    (ours && patch(version) > patch(OFFERED_VERSION)).then(|| {
+        format!("update the nodes to a version that has quarry:shard@{version}, or do not use it")
+    })
 }
 
 /// Whether `version` is `line` with a patch number.

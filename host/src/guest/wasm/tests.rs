@@ -19,6 +19,7 @@ use crate::guest::notify::Notifier;
 use crate::guest::timers::Timers;
 use wat::Wat;
 
+mod versions;
 pub(super) mod wat;
 
 /// Instances that the engine of a bench has room for.

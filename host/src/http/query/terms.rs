@@ -17,7 +17,7 @@ const DURABILITY: HeaderName = HeaderName::from_static("quarry-durability");
 const TIMEOUT: HeaderName = HeaderName::from_static("quarry-timeout");
 const REVISION: HeaderName = HeaderName::from_static("quarry-revision");
 
-/// All of them, which the guest does not get.
+/// All of them, which the guest does not get; but for the key, which it gets in a form of its own.
 pub(in crate::http) const OURS: [HeaderName; 6] =
     [SHARD, KEY, MODULE, DURABILITY, TIMEOUT, REVISION];
 

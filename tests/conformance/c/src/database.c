@@ -232,6 +232,12 @@ static quarry_status drop(script *in, list *values) {
   return script_close(in, number);
 }
 
+static quarry_status page(script *in, list *values) {
+  (void)in;
+  (void)values;
+  return quarry_fail("unsupported", "the SDK has cursors, whose pages it takes by itself");
+}
+
 const command DATABASE[] = {
     {"db.get", get},
     {"db.get-many", get_many},
@@ -243,6 +249,7 @@ const command DATABASE[] = {
     {"db.scan", scan},
     {"db.scan-prefix", scan_prefix},
     {"cursor.next", next},
+    {"cursor.page", page},
     {"db.open-snapshot", open_snapshot},
     {"db.begin", begin},
     {"transaction.commit", commit},

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import islice
 from typing import Any
 
-from quarry_guest import db
+from quarry_guest import QuarryError, db
 
 from .form import Args, invalid, number, number_of, option
 from .script import Command, Script
@@ -109,6 +109,10 @@ def _next(script: Script, args: Args) -> list[bytes]:
     return [part for entry in islice(cursor, args.number()) for part in entry]
 
 
+def _page(script: Script, args: Args) -> list[bytes]:
+    raise QuarryError("unsupported", "the SDK has cursors, whose pages it takes by itself")
+
+
 def _open_snapshot(script: Script, args: Args) -> list[bytes]:
     handle = args.number()
     snapshot = db.snapshot()
@@ -145,6 +149,7 @@ COMMANDS: dict[str, Command] = {
     "db.scan": _scan,
     "db.scan-prefix": _scan_prefix,
     "cursor.next": _next,
+    "cursor.page": _page,
     "db.open-snapshot": _open_snapshot,
     "db.begin": _begin,
     "transaction.commit": _commit,

@@ -10,6 +10,11 @@
 //! | `final-errors` | no error can be retried |
 //! | `trap-on-error` | an error of the host traps |
 //! | `abort-is-error` | `abort` is an error |
+//! | `throw-swallowed` | an exception is a success, and the script goes on |
+//! | `recursion-ends` | `recurse` comes to an end |
+//! | `memory-ends` | `allocate` takes nothing |
+//! | `loop-is-error` | `spin` is an error |
+//! | `pages-joined` | two pages come as one |
 //! | `empty-is-none` | an empty value reads as none |
 //! | `empty-option` | an empty routing key, start or end is none |
 //! | `text-keys` | keys are made valid UTF-8 |

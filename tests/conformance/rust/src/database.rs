@@ -21,6 +21,7 @@ pub fn run(script: &mut Script, command: &str, args: &mut Args) -> Option<Result
         "db.scan" => scan(script, args),
         "db.scan-prefix" => scan_prefix(script, args),
         "cursor.next" => next(script, args),
+        "cursor.page" => page(script, args),
         "db.open-snapshot" => open_snapshot(script, args),
         "db.begin" => begin(script, args),
         "transaction.commit" => commit(script, args),
@@ -211,6 +212,15 @@ fn next(script: &Script, args: &mut Args) -> Result<Values, Refused> {
     let page = cursor.next(args.number()?)?;
     let entries = page.into_iter();
     Ok(entries.flat_map(|entry| [entry.key, entry.value]).collect())
+}
+
+/// The bindings have pages, and so both commands are one.
+fn page(script: &Script, args: &mut Args) -> Result<Values, Refused> {
+    let mut page = next(script, &mut args.again())?;
+    if broken("pages-joined") {
+        page.extend(next(script, args)?);
+    }
+    Ok(page)
 }
 
 fn open_snapshot(script: &mut Script, args: &mut Args) -> Result<Values, Refused> {

@@ -239,6 +239,11 @@ impl<'a> Args<'a> {
         Ok(pairs)
     }
 
+    /// The same arguments, to be taken once more.
+    pub fn again(&self) -> Self {
+        Self(self.0)
+    }
+
     /// Whether none is left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

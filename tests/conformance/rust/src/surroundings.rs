@@ -52,13 +52,19 @@ pub fn run(script: &mut Script, command: &str, args: &mut Args) -> Option<Result
         "clock" => Ok(clock()),
         "random" => random(args),
         "raise" => raise(args),
+        "throw" if broken("throw-swallowed") => Ok(Vec::new()),
         "throw" => args.text().map(|message| ends::throw(message)),
         "abort" if broken("abort-is-error") => {
             Err(Refused::Call(error("aborted", "not really".into())))
         }
         "abort" => ends::abort(),
+        "recurse" if broken("recursion-ends") => Ok(vec![number(1)]),
         "recurse" => Ok(vec![number(ends::recurse(0))]),
+        "allocate" if broken("memory-ends") => Ok(Vec::new()),
         "allocate" => ends::allocate(),
+        "spin" if broken("loop-is-error") => {
+            Err(Refused::Call(error("cpu-time", "the runtime cut a loop off".into())))
+        }
         "spin" => ends::spin(),
         _ => return None,
     })

@@ -1,6 +1,6 @@
 // The commands of the database.
 
-import { db, type Bytes } from 'quarry-guest';
+import { db, QuarryError, type Bytes } from 'quarry-guest';
 import { number, numberOf, option, optionalNumber, type Args } from './form.js';
 import { noHandle, type Command, type Script } from './script.js';
 
@@ -110,6 +110,10 @@ const next: Command = (script, args) => {
   return values;
 };
 
+const page: Command = () => {
+  throw new QuarryError('unsupported', 'the SDK has cursors, whose pages it takes by itself');
+};
+
 const openSnapshot: Command = (script, args) => {
   const at = args.number();
   const snapshot = db.snapshot();
@@ -149,6 +153,7 @@ export const DATABASE: ReadonlyMap<string, Command> = new Map(
     'db.scan': scan,
     'db.scan-prefix': scanPrefix,
     'cursor.next': next,
+    'cursor.page': page,
     'db.open-snapshot': openSnapshot,
     'db.begin': begin,
     'transaction.commit': commit,

@@ -127,7 +127,14 @@ fn what_is_no_guest_is_refused_and_told_why() {
             with_import(
                 r#"(import "quarry:shard/durability@0.1.9" (instance (export "flush-everything" (func (result u64)))))"#,
             ),
-            "missing-function: this component needs quarry:shard/durability@0.1.9.flush-everything, which this node (quarry:shard@0.1.0) does not have",
+            "missing-function: this component needs quarry:shard/durability@0.1.9.flush-everything, which this node (quarry:shard@0.1.0) does not have; update the nodes to a version that has quarry:shard@0.1.9, or do not use it",
+        ),
+        (
+            "a function that there never was",
+            with_import(
+                r#"(import "quarry:shard/durability@0.1.0" (instance (export "flush-everything" (func (result u64)))))"#,
+            ),
+            "missing-function: this component needs quarry:shard/durability@0.1.0.flush-everything, which this node (quarry:shard@0.1.0) does not have; no host of quarry:shard@0.1.0 has it",
         ),
         (
             "a newer minor imported",
