@@ -17,7 +17,7 @@ import time
 import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-USUAL = ["ledger", "jobs", "presence", "ratelimit", "views"]
+USUAL = ["ledger", "jobs", "presence", "ratelimit", "web", "views"]
 LISTEN = os.environ.get("EXAMPLES_LISTEN", "127.0.0.1:7070")
 UP_SECONDS = 600  # it builds the guest first
 COMMAND_SECONDS = 120

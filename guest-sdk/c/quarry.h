@@ -255,7 +255,9 @@ quarry_seq quarry_durable_seq(void);
 // Asks that the handler of QUARRY_EXPORT_DURABLE gets `tag` once every write up to `seq` is durable. Up to 65,536 at once.
 quarry_status quarry_notify_when_durable(quarry_seq seq, uint64_t tag);
 
-// Timers need QUARRY_EXPORT_TIMER. A name has 1 to 256 bytes and one timer; a payload up to 64 KiB.
+// Timers need QUARRY_EXPORT_TIMER. A name has 1 to 256 bytes and one timer; a payload up to 64 KiB. Where the shard has all the timers that
+// it may have (10,000, `limits.timers`), both ways to set one fail with `limit`, which is retryable: there is room again once a timer has
+// fired or was cancelled.
 // In memory: forgotten when the shard closes or moves, and after a trap.
 quarry_status quarry_timer_set(const char *name, uint64_t after_ms, quarry_bytes payload);
 // In the database: fires at least once, wherever the shard is then.

@@ -1,5 +1,7 @@
 // The exports of a guest: one macro each, at the top level of one source file. What is not named is not exported, and the host
 // then knows that the guest has no such thing. Part of quarry.h.
+//
+// In a native program, which a test is, the macros tell the double of the host (testing/quarry_test.h) of the handlers.
 #ifndef QUARRY_EXPORT_H
 #define QUARRY_EXPORT_H
 
@@ -95,6 +97,46 @@ void *quarry_run_suspend_(quarry_suspend suspend);
 void *quarry_run_resume_(quarry_resume resume, uint64_t from_revision, uint8_t *state, size_t state_len);
 void *quarry_run_migrate_(quarry_migrate migrate, uint64_t from_revision);
 void quarry_end_(void *result);
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The same in a native program: each macro hands its handlers to the double before `main` runs.
+#ifndef __wasm__
+
+typedef struct {
+  quarry_handler call;
+  quarry_handler query;
+  quarry_start start;
+  quarry_stop stop;
+  quarry_validate validate;
+  quarry_durable durable;
+  quarry_fire fire;
+  quarry_suspend suspend;
+  quarry_resume resume;
+  quarry_migrate migrate;
+} quarry_exports;
+extern quarry_exports quarry_exports_;
+
+#define QUARRY_HAND_OVER_(id, what) \
+  __attribute__((constructor)) static void quarry_hand_over_##id##_(void) { what; }
+
+#undef QUARRY_EXPORT_CALL
+#define QUARRY_EXPORT_CALL(handler_) QUARRY_HAND_OVER_(call, (quarry_exports_.call = handler_))
+#undef QUARRY_EXPORT_QUERY
+#define QUARRY_EXPORT_QUERY(handler_) QUARRY_HAND_OVER_(query, (quarry_exports_.query = handler_))
+#undef QUARRY_EXPORT_LIFECYCLE
+#define QUARRY_EXPORT_LIFECYCLE(start_, stop_) QUARRY_HAND_OVER_(start, (quarry_exports_.start = start_, quarry_exports_.stop = stop_))
+#undef QUARRY_EXPORT_OPTIONS
+#define QUARRY_EXPORT_OPTIONS(validate_) QUARRY_HAND_OVER_(validate, (quarry_exports_.validate = validate_))
+#undef QUARRY_EXPORT_DURABLE
+#define QUARRY_EXPORT_DURABLE(durable_) QUARRY_HAND_OVER_(durable, (quarry_exports_.durable = durable_))
+#undef QUARRY_EXPORT_TIMER
+#define QUARRY_EXPORT_TIMER(fire_) QUARRY_HAND_OVER_(fire, (quarry_exports_.fire = fire_))
+#undef QUARRY_EXPORT_HANDOFF
+#define QUARRY_EXPORT_HANDOFF(suspend_, resume_) QUARRY_HAND_OVER_(suspend, (quarry_exports_.suspend = suspend_, quarry_exports_.resume = resume_))
+#undef QUARRY_EXPORT_MIGRATION
+#define QUARRY_EXPORT_MIGRATION(migrate_) QUARRY_HAND_OVER_(migrate, (quarry_exports_.migrate = migrate_))
+
+#endif
 
 #ifdef __cplusplus
 }

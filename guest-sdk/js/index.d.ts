@@ -6,11 +6,15 @@ export type Whole = number | bigint;
 /** What a handler may return: a reply, bytes, text or a number (as text), an object (as JSON), or nothing. Never a promise. */
 export type Returned = Reply | Uint8Array | string | number | bigint | boolean | object | null | undefined | void;
 
+/** `Request` and `Response` of the Fetch standard, where the project's types have them (`lib` with `dom`, or `@types/node`). */
+export type HttpRequest = typeof globalThis extends { Request: { prototype: infer T } } ? T : any;
+export type HttpResponse = typeof globalThis extends { Response: { prototype: infer T } } ? T : any;
+
 export type Handler = (call: Call) => Returned;
 /** Why an instance stops; others may come later. */
 export type StopReason = 'stopping' | 'moving' | 'fenced' | 'swapping' | (string & {});
 
-/** The handlers of a guest. All are optional but for one that answers: `calls`, `queries`, `call` or `query`. */
+/** The handlers of a guest. All are optional but for one that answers: `calls`, `queries`, `call`, `query` or `fetch`. */
 export interface Handlers {
   /** Calls by method. They run one at a time, so a read followed by a write loses no update. */
   calls?: Record<string, Handler>;
@@ -20,6 +24,11 @@ export interface Handlers {
   call?(call: Call): Returned;
   /** Queries of any other method. */
   query?(call: Call): Returned;
+  /**
+   * HTTP requests to `/http/...`, one at a time with the calls: `fetch: (request) => app.fetch(request)` for a Hono application. Here `await` is
+   * fine. What it throws is a 500, with its text in the log. Makes the component export `wasi:http/incoming-handler`.
+   */
+  fetch?(request: HttpRequest): HttpResponse | Promise<HttpResponse>;
   /** Before the first call. Throwing keeps the shard from serving; it is tried again. */
   start?(): void;
   /** After the last call, with the database still open. */
@@ -42,6 +51,8 @@ export interface Handlers {
 export interface Guest {
   /** The optional interfaces that its component exports. */
   exported(): string[];
+  /** Whether its component exports `wasi:http/incoming-handler`. */
+  answersHttp(): boolean;
 }
 
 /**
@@ -252,7 +263,11 @@ export namespace durability {
   function notifyWhenDurable(seq: Whole, tag: Whole): void;
 }
 
-/** Timers of this module in this shard, for `fire`. A name of 1 to 256 bytes has one timer: setting it again replaces it. */
+/**
+ * Timers of this module in this shard, for `fire`. A name of 1 to 256 bytes has one timer: setting it again replaces it. Where the shard has
+ * all the timers that it may have (10,000, `limits.timers`), both ways to set one fail with `limit`, which is retryable: there is room again
+ * once a timer has fired or was cancelled.
+ */
 export namespace timers {
   /** In memory: forgotten when the shard closes or moves. */
   function set(name: string, afterMs: Whole, payload?: Bytes): void;

@@ -1,4 +1,4 @@
-import type { Bytes, Guest, Whole } from './index.d.ts';
+import type { Bytes, Guest, HttpRequest, HttpResponse, Whole } from './index.d.ts';
 
 export type MergeOperator = 'u64-add' | 'u64-max' | 'i64-add' | 'i64-max' | 'i64-min' | 'append';
 export const MERGE_OPERATORS: MergeOperator[];
@@ -59,11 +59,13 @@ export class Host {
   call(method: string, request?: Request): Response;
   /** Makes a query; `readDurable` shows it only what is durable. */
   query(method: string, request?: Request & { readDurable?: boolean }): Response;
+  /** Makes an HTTP request; a path alone is one of `http://guest.test`. One at a time: await it before anything else. */
+  fetch(request: HttpRequest | URL | string, init?: object): Promise<HttpResponse>;
   /** Runs code as if it were a call's handler. */
   run<T>(body: () => T): T;
   /** Makes the writes up to `seq` durable, or all. */
   makeDurable(seq?: Whole): void;
-  /** Lets time pass: values expire, timers fire. */
+  /** Lets time pass: values expire, timers fire. In handlers `Date` has this time; `performance.now` stays the machine's. */
   advance(ms: number): void;
   stop(reason?: string): void;
   restart(): void;

@@ -4,8 +4,9 @@
 //! [`export!`](crate::export), without which all of this fails with `invalid-argument`. A name has one timer, volatile or durable: to set it
 //! again replaces it. A query may only ask ([`due`]).
 //!
-//! Up to 10,000 timers a shard (`limits.timers`), then `limit`, as for volatile ones of more than 16 MiB of names and payloads together.
-//! `invalid-argument` is the answer to a name that has not 1 to 256 bytes, to a payload over 64 KiB, and to a time over ten years.
+//! Up to 10,000 timers a shard (`limits.timers`), then `limit`, as for volatile ones of more than 16 MiB of names and payloads together. That
+//! is retryable: there is room again once a timer has fired or was cancelled. `invalid-argument`, which is not, is the answer to a name that
+//! has not 1 to 256 bytes, to a payload over 64 KiB, and to a time over ten years.
 //!
 //! ```
 //! use std::time::Duration;
@@ -99,7 +100,8 @@ pub fn set(name: &str, after: Duration, payload: impl AsRef<[u8]>) -> Result<()>
 ///
 /// It fires at least once: it is removed in a write that follows those of a [`fire`](crate::Guest::fire) which returned well, so a crash
 /// between the two fires it again. After an error it fires again in 1 s, doubled each time up to 60 s, and after a panic in 20 s, doubled up
-/// to 10 min, until it goes well, is set anew or is cancelled. Another revision and a restart try it at once.
+/// to 10 min, until it goes well, is set anew or is cancelled. Another revision, a restart and another opening of the shard try it at once;
+/// after the last of these the pauses go on as long as they were.
 pub fn set_durable(name: &str, after: Duration, payload: impl AsRef<[u8]>) -> Result<Seq> {
     sys::set_durable_timer(name, milliseconds(after), payload.as_ref())
 }

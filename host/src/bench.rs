@@ -347,3 +347,26 @@ async fn over_http(cluster: &Cluster, count: usize, time: Duration) -> Result<Sa
     server.stop(Duration::from_secs(1)).await;
     Ok(sample)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls that are faster than the store: what they are to be told of stays within its bound, and none of them fails.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn calls_on_their_thread_wait_for_a_slower_store() {
+        let options = Options {
+            time: Duration::from_secs(1),
+            stores: Vec::new(),
+            store_options: BTreeMap::new(),
+            only: Vec::new(),
+            idle_shards: 0,
+        };
+        let mut config = config("memory:", &options);
+        config.limits.notifications = 8;
+        let cluster = start(config, native::module()).await.expect("start");
+        let times = cluster.measure(0, "increment", bytes::Bytes::new(), 200);
+        assert_eq!(times.await.expect("no call fails").len(), 200);
+        cluster.stop().await;
+    }
+}

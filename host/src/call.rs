@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use quarry_core::chain::Meeting;
 
 use crate::gate::Ended;
-use crate::guest::{GuestError, NoRoom, Trap, TrapKind};
+use crate::guest::{GuestError, HttpAnswer, HttpHead, NoRoom, Trap, TrapKind};
 
 /// Where a call goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +91,36 @@ pub struct CallReply {
     pub revision: u64,
     /// The node that ran it.
     pub node: Arc<str>,
+    /// Of an answer over HTTP, all but the body, which is the payload.
+    pub http: Option<Box<HttpAnswer>>,
+}
+
+/// An HTTP request for the guest of a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpRequest {
+    /// All but the body.
+    pub head: HttpHead,
+    /// The body, whole.
+    pub body: Bytes,
+}
+
+/// What the guest answered, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpReply {
+    /// The status code.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, whole.
+    pub body: Bytes,
+    /// The shard that ran it.
+    pub shard: u32,
+    /// The newest write that it can show.
+    pub seq: u64,
+    /// The revision that ran it.
+    pub revision: u64,
+    /// The node that ran it.
+    pub node: Arc<str>,
 }
 
 /// Who says that a call failed.
@@ -145,6 +176,8 @@ pub enum CallErrorKind {
     NoRoom,
     /// The guest has no `queries`. Nothing ran.
     NoQueries,
+    /// The guest answers no HTTP. Nothing ran.
+    NoHttp,
     /// A call between shards that could never be answered: a shard that it is for waits for it. Nothing ran.
     Cycle,
     /// More shards would wait for each other than `limits.call_depth`. Nothing ran.
@@ -163,7 +196,7 @@ pub enum CallErrorKind {
 
 impl CallErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Invalid,
         Self::Unassigned,
         Self::NotOwner,
@@ -173,6 +206,7 @@ impl CallErrorKind {
         Self::Quarantined,
         Self::NoRoom,
         Self::NoQueries,
+        Self::NoHttp,
         Self::Cycle,
         Self::Depth,
         Self::WrongRevision,
@@ -208,6 +242,7 @@ impl CallErrorKind {
             Self::Quarantined => "quarantined",
             Self::NoRoom => "no-room",
             Self::NoQueries => "no-queries",
+            Self::NoHttp => "no-http",
             Self::Cycle => "call-cycle",
             Self::Depth => "call-depth",
             Self::WrongRevision => "wrong-revision",
@@ -288,6 +323,15 @@ impl CallError {
         }
     }
 
+    /// The shard's guest answers no HTTP.
+    #[must_use]
+    pub fn no_http(module: &str) -> Self {
+        let message = format!(
+            "the guest answers no HTTP: {module} does not export `wasi:http/incoming-handler@0.2`; call its methods with POST /v1/call/METHOD, or deploy a component that exports it"
+        );
+        Self::host(CallErrorKind::NoHttp, message)
+    }
+
     /// The shard runs another revision than the only one that may run the call.
     #[must_use]
     pub fn wrong_revision(shard: u32, runs: u64, wanted: u64) -> Self {
@@ -342,8 +386,8 @@ impl CallError {
     #[must_use]
     pub fn never_ran(&self) -> bool {
         use CallErrorKind::{
-            Cycle, Depth, Invalid, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined, Refused,
-            Unassigned, Unreachable, WrongRevision,
+            Cycle, Depth, Invalid, NoHttp, NoQueries, NoRoom, NotOwner, Overloaded, Quarantined,
+            Refused, Unassigned, Unreachable, WrongRevision,
         };
         matches!(
             self.kind,
@@ -356,6 +400,7 @@ impl CallError {
                 | Quarantined
                 | NoRoom
                 | NoQueries
+                | NoHttp
                 | Cycle
                 | Depth
                 | WrongRevision

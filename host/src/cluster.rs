@@ -44,10 +44,12 @@ use bytes::Bytes;
 use quarry_core::hash;
 use tokio::sync::oneshot;
 
-use crate::call::{CallError, CallErrorKind, CallOptions, CallReply, QueryOptions, Target};
+use crate::call::{
+    CallError, CallErrorKind, CallOptions, CallReply, HttpReply, HttpRequest, QueryOptions, Target,
+};
 use crate::clock;
 use crate::config::Config;
-use crate::guest::{METHOD_MAX_BYTES, Module, Request};
+use crate::guest::{self, METHOD_MAX_BYTES, Module, Request};
 use crate::lease::handle::Leases;
 use crate::shard::{Control, ShardHandle};
 use crate::store::probe::ProbeReport;
@@ -171,6 +173,45 @@ impl Cluster {
         self.node.run(shard, method, request, run).await
     }
 
+    /// Has the guest of the target's shard answer an HTTP request, in the place of a call: in its queue, under its limits, and durable
+    /// before the answer leaves, as in [`Cluster::call`].
+    ///
+    /// # Errors
+    /// As [`Cluster::call`]; [`CallErrorKind::NoHttp`] where the guest answers none. What the guest answers is no error, whatever its status.
+    pub async fn http(
+        &self,
+        target: Target,
+        request: HttpRequest,
+        options: CallOptions,
+    ) -> Result<HttpReply, CallError> {
+        let CallOptions {
+            durability,
+            timeout,
+            headers,
+            revision,
+        } = options;
+        let HttpRequest { head, body } = request;
+        let method = guest::http::METHOD;
+        let (shard, mut request) = self.request(target, method, body, timeout, headers)?;
+        request.http = Some(Arc::new(head));
+        let how = How::Call(durability);
+        let run = Run { how, revision };
+        let reply = self.node.run(shard, method, request, run).await?;
+        let Some(answer) = reply.http else {
+            let message = format!("node {} gave a reply that is none of HTTP", reply.node);
+            return Err(CallError::host(CallErrorKind::Unknown, message).at(shard));
+        };
+        Ok(HttpReply {
+            status: answer.status,
+            headers: answer.headers,
+            body: reply.payload,
+            shard: reply.shard,
+            seq: reply.seq,
+            revision: reply.revision,
+            node: reply.node,
+        })
+    }
+
     /// Where a shard is.
     ///
     /// # Errors
@@ -223,8 +264,8 @@ impl Cluster {
     }
 
     /// Runs another module on every shard, in place: databases, caches and waiting replies stay, and so does memory where both modules
-    /// export `handoff`. Calls go on, but for a pause in which the new instance takes over; the call in progress ends first, within
-    /// `limits.wall_time`. A module that exports `migration` first brings the stored data to its form, between the calls of the present one.
+    /// export `handoff`. Calls go on, but for a pause in which the new instance takes over; the call in progress ends first, or the
+    /// module is not adopted where it takes longer than `limits.drain`. A module that exports `migration` first brings the stored data to its form, between the calls of the present one.
     /// When it is not adopted on one of them, all go back to the module they ran.
     ///
     /// # Errors
@@ -319,6 +360,7 @@ impl Cluster {
                 headers,
                 deadline,
                 chain: Vec::new(),
+                http: None,
             },
         ))
     }

@@ -268,6 +268,8 @@ section! {
     build: Option<String> = None, Kind::Text(4096);
     /// Options for the guest, which checks them itself.
     options: Map<String, Value> = Map::new(), Kind::Table;
+    /// What the guest may use beyond its shard, like `http:api.example.com`. Of what is deployed, the revision says it.
+    grants: Vec<String> = Vec::new(), Kind::List;
     /// A call that shows something, for `quarry dev` to print: a method, a key, and a payload where it takes one.
     example: Option<String> = None, Kind::Text(1024);
     /// Files and folders whose change makes `quarry dev` build again, relative to the project.
@@ -314,6 +316,16 @@ section! {
     query_instances: usize = 4, Kind::Count(1, 256);
     /// Shards that may wait for each other, in calls from shard to shard. One more is refused.
     call_depth: usize = 16, Kind::Count(1, 64);
+    /// The headers of an HTTP request or answer that a guest makes, and about 40 B for each name and each value.
+    http_headers: u64 = 64 * KIB, Kind::Size(KIB, MIB);
+    /// HTTP requests to hosts that are granted which an instance may have open at once.
+    http_requests: usize = 8, Kind::Count(1, 1024);
+    /// The body of an HTTP request that a guest makes.
+    http_request_body: u64 = 16 * MIB, Kind::Size(0, GIB);
+    /// The body of the answer to one.
+    http_response_body: u64 = 16 * MIB, Kind::Size(0, GIB);
+    /// Longest that connecting for one may take, within the time of the call that makes it.
+    http_connect_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
     /// Instances of the whole node, at most; of components at most 12,000. Default: two per shard, so that all can be swapped at once,
     /// and 64 for queries. Queries never take the room that shards need: they have what is over two per shard, or half of what is over
     /// one per shard, up to 64, where that is more.
@@ -322,6 +334,9 @@ section! {
     stop_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
     /// Longest that a guest's start may take.
     start_time: Duration = secs(30), Kind::Duration(millis(1), secs(3600));
+    /// Longest that a swap of a shard waits for the call in progress (or timer, or durable tags), which is never cut short for it. Where that
+    /// has not ended, the shard does not take the new revision and goes on with the one that it runs; a rollout then goes back.
+    drain: Duration = secs(30), Kind::Duration(millis(1), secs(86_400));
     /// Longest that a guest may take to hand its memory over in a swap, and another to take it over. Calls of the shard wait for both.
     handoff_time: Duration = secs(5), Kind::Duration(millis(1), secs(600));
     /// The memory that a guest hands over in a swap.
@@ -501,6 +516,11 @@ impl Config {
                     "http.hosts",
                     format!("{host} is no name of a host: write one like \"api.example.com\", without scheme and port, or \"*\" for any"),
                 ));
+            }
+        }
+        for grant in &self.module.grants {
+            if let Err(error) = grant.parse::<crate::deploy::grants::Grant>() {
+                found.push(("module.grants", error.to_string()));
             }
         }
         if limits.instances.is_none() && self.instances() > INSTANCES_MAX {

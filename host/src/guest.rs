@@ -19,13 +19,16 @@ use crate::metrics::guest::ModuleMetrics;
 
 pub mod calls;
 pub mod compound;
+pub mod http;
 pub mod limits;
 pub mod log;
 pub mod native;
 pub mod notify;
+pub mod outgoing;
 pub mod timers;
 pub mod wasm;
 
+pub use http::{HttpAnswer, HttpHead};
 pub use limits::Limits;
 pub use timers::Timer;
 
@@ -93,6 +96,29 @@ pub trait Instance: Send {
     /// # Errors
     /// The guest's own error, or a trap.
     async fn call(&mut self, request: &Request) -> Result<Reply, Failure>;
+
+    /// Answers an HTTP request, under the limits of a call. The reply has [`Reply::http`].
+    ///
+    /// # Errors
+    /// The guest's own error, that it answers none among them, or a trap.
+    async fn http(&mut self, request: &Request, head: &HttpHead) -> Result<Reply, Failure> {
+        _ = (request, head);
+        Err(Failure::Error(GuestError::new(
+            "no-http",
+            "this guest answers no HTTP",
+        )))
+    }
+
+    /// Runs what was asked for, a call or an HTTP request.
+    ///
+    /// # Errors
+    /// As [`Instance::call`] and [`Instance::http`].
+    async fn serve(&mut self, request: &Request) -> Result<Reply, Failure> {
+        match &request.http {
+            None => self.call(request).await,
+            Some(head) => self.http(request, head).await,
+        }
+    }
 
     /// Tells the guest which of its tags became durable, lowest seq first. Those of other modules ([`notify::Tag::of`]) are not its own.
     ///
@@ -178,6 +204,8 @@ pub struct Exports {
     pub handoff: bool,
     /// `migration`.
     pub migration: bool,
+    /// `wasi:http/incoming-handler`.
+    pub http: bool,
 }
 
 /// Where an instance runs and what it may use. This is all that a guest can reach.
@@ -293,6 +321,17 @@ pub struct Request {
     pub deadline: Instant,
     /// The shards that wait for it, outermost first; empty for a caller from outside. Nobody but a node of the cluster can say so.
     pub chain: Vec<u32>,
+    /// Of an HTTP request, all but the body, which is the payload; the method is [`http::METHOD`] then.
+    pub http: Option<Arc<HttpHead>>,
+}
+
+impl Request {
+    /// How much it takes where it waits.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let key = self.key.as_ref().map_or(0, Bytes::len);
+        self.payload.len() + key + self.http.as_ref().map_or(0, |head| head.bytes())
+    }
 }
 
 /// A guest's answer.
@@ -304,6 +343,8 @@ pub struct Reply {
     pub content_type: Option<String>,
     /// The guest asked that the reply goes out before what it shows is durable.
     pub when_applied: bool,
+    /// Of an answer over HTTP, all but the body, which is the payload.
+    pub http: Option<Box<HttpAnswer>>,
 }
 
 impl Reply {

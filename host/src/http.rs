@@ -37,6 +37,7 @@ use crate::metrics::{self, Exporter};
 mod body;
 mod calls;
 mod deploy;
+mod guest;
 mod host;
 mod openapi;
 mod origin;

@@ -11,21 +11,23 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use metrics::{
-    Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use quarry_core::control::Gauges;
-use quarry_core::deploy::RolloutRecord;
 
-use crate::call::{CallError, CallErrorKind, CallReply};
 use crate::clock;
-use crate::guest::TrapKind;
 
 pub mod calls;
 pub mod guest;
+mod node;
 pub mod process;
+mod shard;
 
 pub use calls::{CallMetrics, Outcome};
+pub use node::{
+    BetweenMetrics, DeployMetrics, LeaseMetrics, OutgoingMetrics, PeerMetrics, lease_requests,
+};
+pub use shard::ShardMetrics;
 
 /// What a metric measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +129,8 @@ metrics_list! {
         "Uses of metrics by a guest that were dropped, since they are over a bound or not well formed.";
     CLUSTER_CALLS: Counter "quarry_cluster_calls_total", Some(Unit::Count), ["cluster", "outcome"],
         "Calls and queries that guests of this node made to other shards: outcome is that of a call, cycle or depth.";
+    GUEST_HTTP_REQUESTS: Counter "quarry_guest_http_requests_total", Some(Unit::Count), ["cluster", "outcome"],
+        "HTTP requests that guests of this node made: outcome is ok (an answer began), denied, limit, timeout or failed.";
     LEASE_CLAIMS: Counter "quarry_lease_claims_total", Some(Unit::Count), ["cluster", "outcome"],
         "Leases that this node tried to claim: outcome is won or lost.";
     LEASE_RELEASES: Counter "quarry_lease_releases_total", Some(Unit::Count), ["cluster"], "Leases that this node freed after it closed their shards.";
@@ -213,317 +217,6 @@ fn describe() {
     }
 }
 
-/// One shard's own metrics, resolved once. It is made when the shard is first placed here, and lives as long as the node.
-#[derive(Debug)]
-pub struct ShardMetrics {
-    cluster: String,
-    shard: String,
-    queued: metrics::Gauge,
-    lag: metrics::Gauge,
-    timers: metrics::Gauge,
-    running: metrics::Gauge,
-    revision: metrics::Gauge,
-}
-
-impl ShardMetrics {
-    /// The metrics of a shard of a cluster.
-    #[must_use]
-    pub fn new(cluster: &str, shard: u32) -> Self {
-        let labels = shard_labels(cluster, &shard.to_string());
-        Self {
-            cluster: cluster.into(),
-            shard: shard.to_string(),
-            queued: gauge!(QUEUED_CALLS.name, labels.clone()),
-            lag: gauge!(DURABILITY_LAG.name, labels.clone()),
-            timers: gauge!(TIMERS_PENDING.name, labels.clone()),
-            running: gauge!(SHARD_RUNNING.name, labels.clone()),
-            revision: gauge!(SHARD_REVISION.name, labels),
-        }
-    }
-
-    /// So many calls wait in the queue.
-    pub fn queued(&self, calls: usize) {
-        self.queued.set(calls as f64);
-    }
-
-    /// The newest write is `applied`, and every write up to `durable` is durable.
-    pub fn lag(&self, applied: u64, durable: u64) {
-        self.lag.set(applied.saturating_sub(durable) as f64);
-    }
-
-    /// So many timers are set.
-    pub fn timers(&self, pending: usize) {
-        self.timers.set(pending as f64);
-    }
-
-    /// A timer fired, `late` after it was due: outcome is ok, error or trap.
-    pub fn timer_fired(&self, outcome: &'static str, late: Duration) {
-        self.count(&TIMERS_FIRED, Some(outcome));
-        self.observe(&TIMER_LATENESS, late);
-    }
-
-    /// The shard serves calls, `took` after its start began.
-    pub fn started(&self, revision: u64, took: Duration) {
-        self.running.set(1.0);
-        self.runs(revision);
-        self.count(&SHARD_STARTS, Some("started"));
-        self.observe(&SHARD_START_DURATION, took);
-    }
-
-    /// An attempt to start the shard failed.
-    pub fn start_failed(&self) {
-        self.count(&SHARD_STARTS, Some("failed"));
-    }
-
-    /// The shard ended for a reason (stopped, fenced, lost or crashed), `took` after its stop began.
-    pub fn stopped(&self, reason: &'static str, took: Duration) {
-        self.running.set(0.0);
-        self.queued.set(0.0);
-        self.timers.set(0.0);
-        self.count(&SHARD_STOPS, Some(reason));
-        self.observe(&SHARD_STOP_DURATION, took);
-    }
-
-    /// Another writer opened the shard's database.
-    pub fn fenced(&self) {
-        self.running.set(0.0);
-        self.count(&SHARD_FENCED, None);
-    }
-
-    /// The shard's guest failed.
-    pub fn trapped(&self, kind: TrapKind) {
-        self.count(&GUEST_TRAPS, Some(trap_word(kind)));
-    }
-
-    /// The shard's guest failed too often.
-    pub fn quarantined(&self) {
-        self.running.set(0.0);
-        self.count(&GUEST_QUARANTINES, None);
-    }
-
-    /// The shard's guest was restarted by hand, which lifts a quarantine.
-    pub fn restarted(&self) {
-        self.running.set(1.0);
-    }
-
-    /// The shard's guest was swapped for one of another revision; calls waited for `pause`.
-    pub fn swapped(&self, revision: u64, pause: Duration) {
-        self.runs(revision);
-        self.running.set(1.0);
-        self.count(&GUEST_SWAPS, Some("swapped"));
-        self.observe(&GUEST_SWAP_PAUSE, pause);
-    }
-
-    /// A swap failed, and the old guest goes on.
-    pub fn swap_failed(&self) {
-        self.count(&GUEST_SWAPS, Some("kept"));
-    }
-
-    fn runs(&self, revision: u64) {
-        self.revision.set(revision as f64);
-    }
-
-    fn count(&self, metric: &Metric, outcome: Option<&'static str>) {
-        let mut labels = shard_labels(&self.cluster, &self.shard);
-        labels.extend(outcome.map(|outcome| Label::from_static_parts("outcome", outcome)));
-        counter!(metric.name, labels).increment(1);
-    }
-
-    fn observe(&self, metric: &Metric, took: Duration) {
-        histogram!(metric.name, "cluster" => self.cluster.clone()).record(took);
-    }
-}
-
-/// The metrics of what is deployed, resolved once.
-#[derive(Debug)]
-pub struct DeployMetrics {
-    cluster: String,
-    active: metrics::Gauge,
-    stable: metrics::Gauge,
-    failed: metrics::Gauge,
-}
-
-impl DeployMetrics {
-    /// The metrics of a node of a cluster.
-    #[must_use]
-    pub fn new(cluster: &str) -> Self {
-        let gauge = |metric: &Metric| gauge!(metric.name, "cluster" => cluster.to_owned());
-        Self {
-            cluster: cluster.into(),
-            active: gauge(&ROLLOUT_ACTIVE),
-            stable: gauge(&ROLLOUT_STABLE),
-            failed: gauge(&ROLLOUT_FAILED),
-        }
-    }
-
-    /// The node follows this record.
-    pub fn follows(&self, record: &RolloutRecord) {
-        self.active
-            .set(f64::from(u8::from(record.active.is_some())));
-        self.stable.set(record.stable as f64);
-    }
-
-    /// So many shards did not take what they are to run.
-    pub fn failed(&self, shards: usize) {
-        self.failed.set(shards as f64);
-    }
-
-    /// This node learned of the end of a rollout: adopted, rolled-back, refused or superseded.
-    pub fn ended(&self, outcome: &'static str) {
-        counter!(ROLLOUTS.name, "cluster" => self.cluster.clone(), "outcome" => outcome)
-            .increment(1);
-    }
-}
-
-/// The metrics of a node's leases, resolved once.
-#[derive(Debug)]
-pub struct LeaseMetrics {
-    cluster: String,
-    owned: metrics::Gauge,
-    unowned: metrics::Gauge,
-    moves: metrics::Gauge,
-    slack: metrics::Gauge,
-}
-
-impl LeaseMetrics {
-    /// The metrics of this node's leases in a cluster.
-    #[must_use]
-    pub fn new(cluster: &str) -> Self {
-        let gauge = |metric: &Metric| gauge!(metric.name, "cluster" => cluster.to_owned());
-        Self {
-            cluster: cluster.into(),
-            owned: gauge(&LEASES_OWNED),
-            unowned: gauge(&LEASES_UNOWNED),
-            moves: gauge(&LEASE_MOVES),
-            slack: gauge(&LEASE_SLACK),
-        }
-    }
-
-    /// How things stand.
-    pub fn gauges(&self, gauges: &Gauges) {
-        self.owned.set(f64::from(gauges.owned));
-        self.unowned.set(f64::from(gauges.unowned));
-        self.moves.set(f64::from(gauges.moves));
-        self.slack.set(gauges.slack.as_secs_f64());
-    }
-
-    /// A claim was won, or lost to another node.
-    pub fn claimed(&self, won: bool) {
-        let outcome = if won { "won" } else { "lost" };
-        counter!(LEASE_CLAIMS.name, "cluster" => self.cluster.clone(), "outcome" => outcome)
-            .increment(1);
-    }
-
-    /// A lease was freed.
-    pub fn released(&self) {
-        self.count(&LEASE_RELEASES);
-    }
-
-    /// A lease was found to be another's.
-    pub fn lost(&self) {
-        self.count(&LEASE_LOST);
-    }
-
-    /// A shard was cut off at its deadline.
-    pub fn self_fenced(&self) {
-        self.count(&LEASE_SELF_FENCES);
-    }
-
-    /// A renewal did not come through.
-    pub fn renew_failed(&self) {
-        self.count(&LEASE_RENEW_FAILURES);
-    }
-
-    /// Nodes or leases could not be read.
-    pub fn read_failed(&self) {
-        self.count(&LEASE_READ_FAILURES);
-    }
-
-    /// Another node ended this one's session.
-    pub fn session_lost(&self) {
-        self.count(&LEASE_SESSIONS_LOST);
-    }
-
-    fn count(&self, metric: &Metric) {
-        counter!(metric.name, "cluster" => self.cluster.clone()).increment(1);
-    }
-}
-
-/// The counter of requests for leases of one kind (get, put, list or writer-epoch).
-pub fn lease_requests(cluster: &str, method: &'static str) -> metrics::Counter {
-    counter!(LEASE_REQUESTS.name, "cluster" => cluster.to_owned(), "method" => method)
-}
-
-/// What a node sends to others, resolved once.
-#[derive(Debug)]
-pub struct PeerMetrics {
-    cluster: String,
-    parked: metrics::Gauge,
-    not_owner: metrics::Counter,
-    duration: metrics::Histogram,
-}
-
-impl PeerMetrics {
-    /// The metrics of a node of a cluster.
-    #[must_use]
-    pub fn new(cluster: &str) -> Self {
-        Self {
-            cluster: cluster.into(),
-            parked: gauge!(CALLS_PARKED.name, "cluster" => cluster.to_owned()),
-            not_owner: counter!(CALLS_NOT_OWNER.name, "cluster" => cluster.to_owned()),
-            duration: histogram!(CALL_REMOTE_DURATION.name, "cluster" => cluster.to_owned()),
-        }
-    }
-
-    /// A call was sent to another node; outcome is answered, not-owner, unreachable or unknown.
-    pub fn remote(&self, outcome: &'static str, took: Duration) {
-        let labels = vec![
-            Label::new("cluster", self.cluster.clone()),
-            Label::from_static_parts("outcome", outcome),
-        ];
-        counter!(CALLS_REMOTE.name, labels).increment(1);
-        self.duration.record(took);
-        if outcome == "not-owner" {
-            self.not_owner.increment(1);
-        }
-    }
-
-    /// So many calls wait for their shard.
-    pub fn parked(&self, calls: usize) {
-        self.parked.set(calls as f64);
-    }
-}
-
-/// Calls between shards.
-#[derive(Debug)]
-pub struct BetweenMetrics {
-    cluster: String,
-}
-
-impl BetweenMetrics {
-    /// Those of a node of a cluster.
-    #[must_use]
-    pub fn new(cluster: &str) -> Self {
-        Self {
-            cluster: cluster.into(),
-        }
-    }
-
-    /// A guest asked another shard, and this came of it.
-    pub fn asked(&self, outcome: &Result<CallReply, CallError>) {
-        let word = match outcome {
-            Err(error) if error.kind == CallErrorKind::Cycle => "cycle",
-            Err(error) if error.kind == CallErrorKind::Depth => "depth",
-            outcome => Outcome::of(outcome).as_str(),
-        };
-        let labels = vec![
-            Label::new("cluster", self.cluster.clone()),
-            Label::from_static_parts("outcome", word),
-        ];
-        counter!(CLUSTER_CALLS.name, labels).increment(1);
-    }
-}
-
 /// The store was probed.
 pub fn probed(cluster: &str, passed: bool) {
     counter!(PROBES.name, "cluster" => cluster.to_owned(), "outcome" => if passed { "passed" } else { "failed" }).increment(1);
@@ -544,31 +237,12 @@ pub fn http_requests(route: &'static str, status: u16) -> metrics::Counter {
     counter!(HTTP_REQUESTS.name, "route" => route, "status" => status.to_string())
 }
 
-fn shard_labels(cluster: &str, shard: &str) -> Vec<Label> {
-    vec![
-        Label::new("cluster", cluster.to_owned()),
-        Label::new("shard", shard.to_owned()),
-    ]
-}
-
-fn trap_word(kind: TrapKind) -> &'static str {
-    match kind {
-        TrapKind::Aborted => "aborted",
-        TrapKind::StackOverflow => "stack-overflow",
-        TrapKind::Memory => "memory",
-        TrapKind::CpuTime => "cpu-time",
-        TrapKind::WallTime => "wall-time",
-        TrapKind::ReplyTooLarge => "reply-too-large",
-        TrapKind::Instantiate => "instantiate",
-        TrapKind::Host => "host",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::guest::TrapKind;
 
     #[test]
     fn names_follow_the_rules() {

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::db::ShardDb;
 use crate::guest::calls::waits::{Ticket, Waits};
 use crate::guest::timers::Timers;
-use crate::guest::{Limits, Module, Request, ShardFlag};
+use crate::guest::{HttpAnswer, Limits, Module, Request, ShardFlag};
 
 mod held;
 mod migrate;
@@ -42,6 +42,15 @@ pub struct Outcome {
     pub seq: u64,
     /// The revision that ran.
     pub revision: u64,
+    /// Of an answer over HTTP, all but the body, which is the payload.
+    pub http: Option<Box<HttpAnswer>>,
+}
+
+impl Outcome {
+    /// How much it takes where it waits.
+    fn bytes(&self) -> usize {
+        self.payload.len() + self.http.as_ref().map_or(0, |answer| answer.bytes())
+    }
 }
 
 /// Where a call's outcome goes.
@@ -96,28 +105,16 @@ pub struct ShardHandle {
 }
 
 /// What a shard runs, for who looks from outside.
-struct Runs {
-    revision: AtomicU64,
-    wall_ms: AtomicU64,
-}
+struct Runs(AtomicU64);
 
 impl Runs {
-    fn new(module: &Arc<dyn Module>, limits: &Limits) -> Self {
-        let runs = Self {
-            revision: 0.into(),
-            wall_ms: 0.into(),
-        };
-        runs.set(module, limits);
-        runs
+    fn new(module: &Arc<dyn Module>) -> Self {
+        Self(module.describe().revision.into())
     }
 
-    /// The shard runs this now; `limits` are those of a module without its own.
-    fn set(&self, module: &Arc<dyn Module>, limits: &Limits) {
-        let wall = module.limits().map_or(limits, |own| &**own).wall_time;
-        let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-        self.wall_ms.store(wall, Ordering::Release);
-        self.revision
-            .store(module.describe().revision, Ordering::Release);
+    /// The shard runs this now.
+    fn set(&self, module: &Arc<dyn Module>) {
+        self.0.store(module.describe().revision, Ordering::Release);
     }
 }
 
@@ -171,13 +168,7 @@ impl ShardHandle {
     /// The revision that its guest runs.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.runs.revision.load(Ordering::Acquire)
-    }
-
-    /// The longest time that a call by that revision may last.
-    #[must_use]
-    pub fn wall_time(&self) -> Duration {
-        Duration::from_millis(self.runs.wall_ms.load(Ordering::Acquire))
+        self.runs.0.load(Ordering::Acquire)
     }
 
     /// Calls in its queue, the one that runs included, and queries that wait or run.
@@ -289,7 +280,7 @@ struct Place {
 
 impl Queue {
     fn enter(queue: &Arc<Self>, request: &Request) -> Result<Place, CallError> {
-        let bytes = request.payload.len() + request.key.as_ref().map_or(0, Bytes::len);
+        let bytes = request.bytes();
         let calls = queue.calls.fetch_add(1, Ordering::AcqRel);
         let waiting = queue.bytes.fetch_add(bytes, Ordering::AcqRel);
         let place = Place {

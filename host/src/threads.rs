@@ -7,6 +7,7 @@
 //! - *control*: one thread that opens and closes shards, so that no guest and no database can delay it.
 //! - *lease*: one thread for the loop that renews leases and the runner that keeps deadlines, with the lease client's connections:
 //!   not even the work of opening shards delays it.
+//! - *web*: one thread with the connections of guests to hosts that they are granted.
 //! - *peers*: connections to other nodes, and the requests that come over them; there are none with `strategy = "local"`.
 //!
 //! Compaction has a runtime of its own at low priority (`db::maintenance`), compiling its own threads (`guest::wasm`), and so has HTTP.
@@ -59,6 +60,7 @@ pub struct Threads {
     storage: Option<Runtime>,
     query: Option<Runtime>,
     compaction: Option<Runtime>,
+    web: Option<Runtime>,
     peers: Option<Runtime>,
 }
 
@@ -78,6 +80,7 @@ impl Threads {
             storage: Some(pool(STORAGE, sizes.storage)?),
             query: Some(pool("quarry-query", sizes.query)?),
             compaction: Some(crate::db::maintenance::runtime(sizes.compaction.max(1))?),
+            web: Some(pool("quarry-web", 1)?),
             peers: match sizes.peers {
                 0 => None,
                 threads => Some(pool("quarry-peers", threads)?),
@@ -115,6 +118,12 @@ impl Threads {
         handle(self.query.as_ref())
     }
 
+    /// The runtime of the connections of guests to other hosts.
+    #[must_use]
+    pub fn web(&self) -> Handle {
+        handle(self.web.as_ref())
+    }
+
     /// The runtime of the connections to other nodes; the control thread where there are no others.
     #[must_use]
     pub fn peers(&self) -> Handle {
@@ -136,6 +145,7 @@ impl Drop for Threads {
         // A runtime may not be dropped within another, and its end may take a while: neither is for the caller.
         let runtimes: Vec<Runtime> = [
             self.peers.take(),
+            self.web.take(),
             self.query.take(),
             self.compaction.take(),
             self.storage.take(),

@@ -165,6 +165,13 @@ pub enum Ask {
         /// Its counter.
         counter: u64,
     },
+    /// The one who asks cannot run what the rollout record says, and takes no shards.
+    Outside {
+        /// Its name.
+        node: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// What an operator wants of a node.

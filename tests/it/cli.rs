@@ -11,6 +11,7 @@ use crate::support::process::{Process, Setup, Signal, folder, guest, quarry, run
 mod deploy;
 mod projects;
 mod refusals;
+mod sdks;
 
 /// The error that a verb prints with `--json`.
 #[track_caller]

@@ -6,4 +6,5 @@ mod compiling;
 mod components;
 mod forth;
 mod logic;
+mod web;
 mod world;

@@ -10,6 +10,7 @@ mod deploy;
 mod durability;
 mod examples;
 mod guests;
+mod http;
 mod leases;
 mod lifecycle;
 mod nodes;

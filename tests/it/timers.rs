@@ -1,5 +1,6 @@
 //! Timers of whole nodes, on driven time: minutes take a moment, and nothing waits for the machine.
 
+mod killed;
 mod stage;
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use quarry::guest::timers::{NAME_MAX_BYTES, PAYLOAD_MAX_BYTES};
 use quarry::store::faults::{Fault, Rule};
 use quarry::{Cluster, clock};
 
-use stage::{Deed, FAILS, GRAIN, ask, call, driven};
+use stage::{Deed, FAILS, GRAIN, ask, call, driven, wall_ms};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -190,6 +191,42 @@ fn a_durable_timer_that_fails_is_tried_again_after_pauses_that_double() {
         assert_eq!(node.shard_report(0).expect("a report").traps, 0);
         node.stop().await;
     });
+}
+
+/// A guest that fails on it for ever does not start again with the shortest pause where the shard is next.
+#[test]
+fn a_durable_timer_that_fails_goes_on_with_its_pauses_at_the_next_opening() {
+    for (how, openings) in [
+        (
+            "error 9999",
+            [&[1, 2, 4, 8][..], &[32, 60, 60], &[60, 60, 60]],
+        ),
+        ("trap", [&[20], &[80, 160, 320], &[600]]),
+    ] {
+        driven(move |stage| async move {
+            for (nth, pauses) in openings.into_iter().enumerate() {
+                let before = stage.story.fired().len();
+                let opened = wall_ms();
+                let node = stage.start().await;
+                if nth == 0 {
+                    ask(&node, "set-durable", &format!("a 100 {how}")).await;
+                }
+                let all: u32 = pauses.iter().sum();
+                clock::sleep(SECOND * all + SECOND * 2).await;
+                let fired = stage.story.fired().split_off(before);
+                let at_once = fired[0].at_ms - opened;
+                assert!(at_once < 1_000, "{how}, {nth}: {at_once} ms after it");
+                let pairs = fired.windows(2);
+                let seen: Vec<_> = pairs
+                    .map(|pair| (pair[1].at_ms - pair[0].at_ms) / 1_000)
+                    .collect();
+                let pauses = pauses.iter().map(|pause| u64::from(*pause));
+                assert_eq!(seen, pauses.collect::<Vec<_>>(), "{how}, {nth}");
+                assert_eq!(fired[0].due_ms, stage.story.fired()[0].due_ms);
+                node.stop().await;
+            }
+        });
+    }
 }
 
 #[test]

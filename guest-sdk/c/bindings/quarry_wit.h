@@ -457,7 +457,8 @@ extern bool quarry_shard_timers_set(quarry_wit_string_t *name, uint64_t after_ms
 // 
 // Fires at least once: it is removed after `fire` returned well, in a write that follows those of `fire`; a crash between fires it again.
 // After an error it fires again in 1 s, doubled each time up to 60 s, after a trap in 20 s, doubled up to 10 min, until it
-// succeeds, is set anew, or is cancelled. A swap, a restart of the guest and another opening of the shard try it at once.
+// succeeds, is set anew, or is cancelled. A swap, a restart of the guest and another opening of the shard try it at once; the first two
+// forget how often it failed, and another opening goes on with the longer pauses.
 // 
 // The keys of these records begin with eight bytes 255, which no key of a guest can (`db`).
 extern bool quarry_shard_timers_set_durable(quarry_wit_string_t *name, uint64_t after_ms, quarry_wit_list_u8_t *payload, quarry_shard_timers_seq_t *ret, quarry_shard_timers_error_t *err);

@@ -33,9 +33,14 @@ struct quarry_transaction {
 };
 static resource *open;
 
-__attribute__((import_module("quarry:shard/db@0.1.0"), import_name("[resource-drop]cursor"))) extern void drop_cursor(int32_t);
-__attribute__((import_module("quarry:shard/db@0.1.0"), import_name("[resource-drop]snapshot"))) extern void drop_snapshot(int32_t);
-__attribute__((import_module("quarry:shard/db@0.1.0"), import_name("[resource-drop]transaction"))) extern void drop_transaction(int32_t);
+#ifdef __wasm__
+#define DROPS(what) __attribute__((import_module("quarry:shard/db@0.1.0"), import_name("[resource-drop]" what)))
+#else
+#define DROPS(what)
+#endif
+DROPS("cursor") extern void drop_cursor(int32_t);
+DROPS("snapshot") extern void drop_snapshot(int32_t);
+DROPS("transaction") extern void drop_transaction(int32_t);
 
 static void *opened(kind kind, int32_t handle, size_t size) {
   resource *made = memset(quarry_alloc(size), 0, size);
@@ -68,6 +73,14 @@ void quarry_db_end(void) {
 
 static quarry_status closed(const char *what) { return quarry_fail("closed", "the %s was closed before", what); }
 
+// The host ends an instance that hands over a number that an enum does not have.
+static quarry_status not_one_of(const char *what, unsigned given, const char *choices) {
+  return quarry_fail("invalid-argument", "%s is %s, not %u", what, choices, given);
+}
+static quarry_status check_order(quarry_order order) {
+  return (unsigned)order > QUARRY_DESCENDING ? not_one_of("an order", order, "QUARRY_ASCENDING or QUARRY_DESCENDING") : QUARRY_OK;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 
 static quarry_status optional(bool ok, const quarry_wit_option_list_u8_t *from, const quarry_shard_types_error_t *error, quarry_optional *to) {
@@ -81,15 +94,16 @@ static quarry_status optionals(bool ok, const quarry_wit_list_option_list_u8_t *
   return ok ? QUARRY_OK : quarry_from_host(error);
 }
 
-static quarry_status numbered(bool ok, quarry_seq from, const quarry_shard_types_error_t *error, quarry_seq *to) {
+// By their addresses: whether the host was asked before an argument is read, C does not say.
+static quarry_status numbered(bool ok, const quarry_seq *from, const quarry_shard_types_error_t *error, quarry_seq *to) {
   if (!ok) return quarry_from_host(error);
-  if (to) *to = from;
+  if (to) *to = *from;
   return QUARRY_OK;
 }
 
-static quarry_status cursor_of(bool ok, quarry_shard_db_own_cursor_t from, const quarry_shard_types_error_t *error, quarry_cursor **to) {
+static quarry_status cursor_of(bool ok, const quarry_shard_db_own_cursor_t *from, const quarry_shard_types_error_t *error, quarry_cursor **to) {
   if (!ok) return quarry_from_host(error);
-  *to = opened(CURSOR, from.__handle, sizeof **to);
+  *to = opened(CURSOR, from->__handle, sizeof **to);
   (*to)->page_size = FIRST_PAGE;
   return QUARRY_OK;
 }
@@ -143,28 +157,28 @@ quarry_status quarry_put(quarry_bytes key, quarry_bytes value, quarry_seq *seq) 
   quarry_wit_list_u8_t list = quarry_to_list(key), bytes = quarry_to_list(value);
   quarry_seq got;
   quarry_shard_types_error_t error;
-  return numbered(quarry_shard_db_put(&list, &bytes, &got, &error), got, &error, seq);
+  return numbered(quarry_shard_db_put(&list, &bytes, &got, &error), &got, &error, seq);
 }
 
 quarry_status quarry_put_for(quarry_bytes key, quarry_bytes value, uint64_t ttl_ms, quarry_seq *seq) {
   quarry_wit_list_u8_t list = quarry_to_list(key), bytes = quarry_to_list(value);
   quarry_seq got;
   quarry_shard_types_error_t error;
-  return numbered(quarry_shard_db_put_for(&list, &bytes, ttl_ms, &got, &error), got, &error, seq);
+  return numbered(quarry_shard_db_put_for(&list, &bytes, ttl_ms, &got, &error), &got, &error, seq);
 }
 
 quarry_status quarry_remove(quarry_bytes key, quarry_seq *seq) {
   quarry_wit_list_u8_t list = quarry_to_list(key);
   quarry_seq got;
   quarry_shard_types_error_t error;
-  return numbered(quarry_shard_db_remove(&list, &got, &error), got, &error, seq);
+  return numbered(quarry_shard_db_remove(&list, &got, &error), &got, &error, seq);
 }
 
 quarry_status quarry_merge(quarry_bytes key, quarry_bytes operand, quarry_seq *seq) {
   quarry_wit_list_u8_t list = quarry_to_list(key), bytes = quarry_to_list(operand);
   quarry_seq got;
   quarry_shard_types_error_t error;
-  return numbered(quarry_shard_db_merge(&list, &bytes, &got, &error), got, &error, seq);
+  return numbered(quarry_shard_db_merge(&list, &bytes, &got, &error), &got, &error, seq);
 }
 
 quarry_status quarry_write(const quarry_op *ops, size_t count, quarry_seq *seq) {
@@ -172,6 +186,7 @@ quarry_status quarry_write(const quarry_op *ops, size_t count, quarry_seq *seq) 
   if (count > 65536) return quarry_fail("limit", "a batch has up to 65536 operations, not %zu", count);
   quarry_shard_db_op_t *list = quarry_alloc(count * sizeof *list);
   for (size_t i = 0; i < count; i++) {
+    if ((unsigned)ops[i].kind > QUARRY_MERGE) return not_one_of("an operation's kind", ops[i].kind, "QUARRY_PUT, QUARRY_REMOVE or QUARRY_MERGE");
     list[i] = (quarry_shard_db_op_t){
         .kind = (quarry_shard_db_op_kind_t)ops[i].kind,
         .key = quarry_to_list(ops[i].key),
@@ -182,23 +197,25 @@ quarry_status quarry_write(const quarry_op *ops, size_t count, quarry_seq *seq) 
   quarry_shard_db_list_op_t all = {list, count};
   quarry_seq got;
   quarry_shard_types_error_t error;
-  return numbered(quarry_shard_db_write(&all, &got, &error), got, &error, seq);
+  return numbered(quarry_shard_db_write(&all, &got, &error), &got, &error, seq);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 
 quarry_status quarry_scan(quarry_range range, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   quarry_shard_db_key_range_t bounds = range_of(range);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
-  return cursor_of(quarry_shard_db_scan(&bounds, (quarry_shard_db_order_t)order, &got, &error), got, &error, cursor);
+  return cursor_of(quarry_shard_db_scan(&bounds, (quarry_shard_db_order_t)order, &got, &error), &got, &error, cursor);
 }
 
 quarry_status quarry_scan_prefix(quarry_bytes prefix, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   quarry_wit_list_u8_t list = quarry_to_list(prefix);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
-  return cursor_of(quarry_shard_db_scan_prefix(&list, (quarry_shard_db_order_t)order, &got, &error), got, &error, cursor);
+  return cursor_of(quarry_shard_db_scan_prefix(&list, (quarry_shard_db_order_t)order, &got, &error), &got, &error, cursor);
 }
 
 quarry_status quarry_next(quarry_cursor *cursor, quarry_entry *entry, bool *found) {
@@ -268,21 +285,23 @@ quarry_status quarry_snapshot_get_many(const quarry_snapshot *snapshot, const qu
 }
 
 quarry_status quarry_snapshot_scan(const quarry_snapshot *snapshot, quarry_range range, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (snapshot->resource.handle == CLOSED) return closed("snapshot");
   quarry_shard_db_key_range_t bounds = range_of(range);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
   bool ok = quarry_shard_db_method_snapshot_scan(of_snapshot(snapshot), &bounds, (quarry_shard_db_order_t)order, &got, &error);
-  return cursor_of(ok, got, &error, cursor);
+  return cursor_of(ok, &got, &error, cursor);
 }
 
 quarry_status quarry_snapshot_scan_prefix(const quarry_snapshot *snapshot, quarry_bytes prefix, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (snapshot->resource.handle == CLOSED) return closed("snapshot");
   quarry_wit_list_u8_t list = quarry_to_list(prefix);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
   bool ok = quarry_shard_db_method_snapshot_scan_prefix(of_snapshot(snapshot), &list, (quarry_shard_db_order_t)order, &got, &error);
-  return cursor_of(ok, got, &error, cursor);
+  return cursor_of(ok, &got, &error, cursor);
 }
 
 void quarry_close_snapshot(quarry_snapshot *snapshot) { close_resource(&snapshot->resource); }
@@ -307,6 +326,7 @@ quarry_status quarry_transact(quarry_isolation isolation, quarry_body body, void
 quarry_status quarry_begin(quarry_isolation isolation, quarry_transaction **transaction) {
   quarry_shard_db_own_transaction_t got;
   quarry_shard_types_error_t error;
+  if ((unsigned)isolation > QUARRY_SERIALIZABLE) return not_one_of("an isolation", isolation, "QUARRY_SNAPSHOT or QUARRY_SERIALIZABLE");
   if (!quarry_shard_db_begin((quarry_shard_db_isolation_level_t)isolation, &got, &error)) return quarry_from_host(&error);
   *transaction = opened(TRANSACTION, got.__handle, sizeof **transaction);
   return QUARRY_OK;
@@ -358,21 +378,23 @@ quarry_status quarry_tx_merge(quarry_transaction *transaction, quarry_bytes key,
 }
 
 quarry_status quarry_tx_scan(quarry_transaction *transaction, quarry_range range, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (transaction->resource.handle == CLOSED) return closed("transaction");
   quarry_shard_db_key_range_t bounds = range_of(range);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
   bool ok = quarry_shard_db_method_transaction_scan(of_transaction(transaction), &bounds, (quarry_shard_db_order_t)order, &got, &error);
-  return cursor_of(ok, got, &error, cursor);
+  return cursor_of(ok, &got, &error, cursor);
 }
 
 quarry_status quarry_tx_scan_prefix(quarry_transaction *transaction, quarry_bytes prefix, quarry_order order, quarry_cursor **cursor) {
+  QUARRY_TRY(check_order(order));
   if (transaction->resource.handle == CLOSED) return closed("transaction");
   quarry_wit_list_u8_t list = quarry_to_list(prefix);
   quarry_shard_db_own_cursor_t got;
   quarry_shard_types_error_t error;
   bool ok = quarry_shard_db_method_transaction_scan_prefix(of_transaction(transaction), &list, (quarry_shard_db_order_t)order, &got, &error);
-  return cursor_of(ok, got, &error, cursor);
+  return cursor_of(ok, &got, &error, cursor);
 }
 
 quarry_status quarry_commit(quarry_transaction *transaction, quarry_seq *seq) {
@@ -381,7 +403,8 @@ quarry_status quarry_commit(quarry_transaction *transaction, quarry_seq *seq) {
   quarry_shard_types_error_t error;
   bool ok = quarry_shard_db_method_transaction_commit(of_transaction(transaction), &got, &error);
   close_resource(&transaction->resource);
-  return numbered(ok, ok && got.is_some ? got.val : 0, &error, seq);
+  quarry_seq written = ok && got.is_some ? got.val : 0;
+  return numbered(ok, &written, &error, seq);
 }
 
 void quarry_rollback(quarry_transaction *transaction) { close_resource(&transaction->resource); }

@@ -1,6 +1,8 @@
 // What the macros of quarry_export.h run: arguments in, the handler, its result out, in the canonical ABI. Arguments lie in the
-// handler's memory already, since the host took it there by `cabi_realloc`.
+// handler's memory already, since the host took it there by `cabi_realloc`. A native program has none of it.
 #include "internal.h"
+
+#ifdef __wasm__
 
 // A result as the host reads it: whether it is an error, and from the fifth byte on its bytes, its flag, or the error. Calls of an
 // instance never overlap, and each result is read before the next call begins.
@@ -26,10 +28,11 @@ _Static_assert(sizeof result == 24, "the layout of result<list<u8>, error>");
 static void *finish(quarry_status error) {
   result.is_error = error != QUARRY_OK;
   if (error) {
-    result.error.code = error->code.ptr;
-    result.error.code_len = error->code.len;
-    result.error.message = error->message.ptr;
-    result.error.message_len = error->message.len;
+    quarry_bytes code = quarry_readable(error->code), message = quarry_readable(error->message);
+    result.error.code = code.ptr;
+    result.error.code_len = code.len;
+    result.error.message = message.ptr;
+    result.error.message_len = message.len;
     result.error.retryable = error->retryable;
   }
   quarry_db_end();
@@ -63,7 +66,7 @@ void *quarry_run_call_(quarry_handler handler, uint8_t *method, size_t method_le
   quarry_reply reply = {0};
   quarry_status error = handler(&call, &reply);
   if (!error && reply.content_type.len) {
-    quarry_wit_string_t text = quarry_to_string(reply.content_type);
+    quarry_wit_string_t text = quarry_to_string(quarry_readable(reply.content_type));
     quarry_shard_current_call_set_content_type(&text);
   }
   if (!error && reply.when_applied) quarry_shard_current_call_reply_when_applied();
@@ -78,7 +81,7 @@ void quarry_run_stop_(quarry_stop stop, uint8_t *reason, size_t reason_len) {
 }
 
 void *quarry_run_validate_(quarry_validate validate, uint8_t *options, size_t options_len) {
-  quarry_bytes why = validate(quarry_view(options, options_len));
+  quarry_bytes why = quarry_readable(validate(quarry_view(options, options_len)));
   void *area = finish_bytes(QUARRY_OK, why);
   result.is_error = why.len != 0;
   return area;
@@ -109,3 +112,7 @@ void *quarry_run_migrate_(quarry_migrate migrate, uint64_t from_revision) {
   result.flag = done;
   return finish(error);
 }
+
+#else
+typedef int quarry_no_exports_;
+#endif

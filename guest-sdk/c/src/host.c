@@ -73,7 +73,9 @@ quarry_optional quarry_traceparent(void) {
 }
 
 quarry_optional quarry_header(const char *name) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(name)), got;
+  quarry_wit_string_t text, got;
+  // A name that no header has.
+  if (quarry_name("a header's name", name, &text)) return (quarry_optional){false, quarry_view("", 0)};
   bool some = quarry_shard_current_call_header(&text, &got);
   return (quarry_optional){some, some ? quarry_from_string(got) : quarry_view("", 0)};
 }
@@ -89,14 +91,16 @@ quarry_status quarry_notify_when_durable(quarry_seq seq, uint64_t tag) {
 }
 
 quarry_status quarry_timer_set(const char *name, uint64_t after_ms, quarry_bytes payload) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(name));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a timer's name", name, &text));
   quarry_wit_list_u8_t bytes = quarry_to_list(payload);
   quarry_shard_types_error_t error;
   return result(quarry_shard_timers_set(&text, after_ms, &bytes, &error), &error);
 }
 
 quarry_status quarry_timer_set_durable(const char *name, uint64_t after_ms, quarry_bytes payload, quarry_seq *seq) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(name));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a timer's name", name, &text));
   quarry_wit_list_u8_t bytes = quarry_to_list(payload);
   quarry_seq got;
   quarry_shard_types_error_t error;
@@ -106,7 +110,8 @@ quarry_status quarry_timer_set_durable(const char *name, uint64_t after_ms, quar
 }
 
 quarry_status quarry_timer_cancel(const char *name, bool *existed) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(name));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a timer's name", name, &text));
   bool got;
   quarry_shard_types_error_t error;
   bool ok = quarry_shard_timers_cancel(&text, &got, &error);
@@ -115,7 +120,8 @@ quarry_status quarry_timer_cancel(const char *name, bool *existed) {
 }
 
 quarry_status quarry_timer_due(const char *name, uint64_t *due_ms, bool *found) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(name));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a timer's name", name, &text));
   quarry_wit_option_u64_t got;
   quarry_shard_types_error_t error;
   bool ok = quarry_shard_timers_due_ms(&text, &got, &error);
@@ -135,28 +141,32 @@ static quarry_status answered(bool ok, const quarry_wit_list_u8_t *got, const qu
 }
 
 quarry_status quarry_call_shard(uint32_t shard, const char *method, const quarry_bytes *key, quarry_bytes payload, quarry_bytes *reply) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(method));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a method", method, &text));
   quarry_wit_list_u8_t list = key ? quarry_to_list(*key) : (quarry_wit_list_u8_t){0}, bytes = quarry_to_list(payload), got;
   quarry_shard_types_error_t error;
   return answered(quarry_shard_cluster_call(shard, &text, key ? &list : NULL, &bytes, &got, &error), &got, &error, reply);
 }
 
 quarry_status quarry_call_key(quarry_bytes key, const char *method, quarry_bytes payload, quarry_bytes *reply) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(method));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a method", method, &text));
   quarry_wit_list_u8_t list = quarry_to_list(key), bytes = quarry_to_list(payload), got;
   quarry_shard_types_error_t error;
   return answered(quarry_shard_cluster_call_key(&list, &text, &bytes, &got, &error), &got, &error, reply);
 }
 
 quarry_status quarry_query_shard(uint32_t shard, const char *method, const quarry_bytes *key, quarry_bytes payload, quarry_bytes *reply) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(method));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a method", method, &text));
   quarry_wit_list_u8_t list = key ? quarry_to_list(*key) : (quarry_wit_list_u8_t){0}, bytes = quarry_to_list(payload), got;
   quarry_shard_types_error_t error;
   return answered(quarry_shard_cluster_query(shard, &text, key ? &list : NULL, &bytes, &got, &error), &got, &error, reply);
 }
 
 quarry_status quarry_query_key(quarry_bytes key, const char *method, quarry_bytes payload, quarry_bytes *reply) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(method));
+  quarry_wit_string_t text;
+  QUARRY_TRY(quarry_name("a method", method, &text));
   quarry_wit_list_u8_t list = quarry_to_list(key), bytes = quarry_to_list(payload), got;
   quarry_shard_types_error_t error;
   return answered(quarry_shard_cluster_query_key(&list, &text, &bytes, &got, &error), &got, &error, reply);
@@ -189,16 +199,24 @@ uint32_t quarry_shard_for(quarry_bytes key) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Log and metrics
 
+// Text of a program's own that is no reason to fail.
+static quarry_wit_string_t readable(const char *text) { return quarry_to_string(quarry_readable(quarry_text(text ? text : ""))); }
+
+// Any other value would end the instance.
+static quarry_shard_log_level_t known_level(quarry_level level) {
+  return (quarry_shard_log_level_t)((unsigned)level > QUARRY_ERROR ? QUARRY_ERROR : level);
+}
+
 static quarry_wit_list_tuple2_string_string_t pairs(const quarry_field *fields, size_t count) {
   quarry_wit_tuple2_string_string_t *list = quarry_alloc(count * sizeof *list);
   for (size_t i = 0; i < count; i++) {
-    list[i].f0 = quarry_to_string(quarry_text(fields[i].name));
-    list[i].f1 = quarry_to_string(fields[i].value);
+    list[i].f0 = readable(fields[i].name);
+    list[i].f1 = quarry_to_string(quarry_readable(fields[i].value));
   }
   return (quarry_wit_list_tuple2_string_string_t){list, count};
 }
 
-bool quarry_log_enabled(quarry_level level) { return quarry_shard_log_enabled((quarry_shard_log_level_t)level); }
+bool quarry_log_enabled(quarry_level level) { return quarry_shard_log_enabled(known_level(level)); }
 
 void quarry_log(quarry_level level, const char *format, ...) {
   if (!quarry_log_enabled(level)) return;
@@ -211,30 +229,30 @@ void quarry_log(quarry_level level, const char *format, ...) {
 
 void quarry_log_fields(quarry_level level, quarry_bytes message, const quarry_field *fields, size_t count) {
   if (!quarry_log_enabled(level)) return;
-  quarry_wit_string_t text = quarry_to_string(message);
+  quarry_wit_string_t text = quarry_to_string(quarry_readable(message));
   quarry_wit_list_tuple2_string_string_t list = pairs(fields, count);
-  quarry_shard_log_write((quarry_shard_log_level_t)level, &text, &list);
+  quarry_shard_log_write(known_level(level), &text, &list);
 }
 
 void quarry_metric_describe(const char *name, const char *help) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(name)), about = quarry_to_string(quarry_text(help));
+  quarry_wit_string_t text = readable(name), about = readable(help);
   quarry_shard_metrics_describe(&text, &about);
 }
 
 void quarry_metric_add(const char *counter, const quarry_field *labels, size_t count, uint64_t by) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(counter));
+  quarry_wit_string_t text = readable(counter);
   quarry_wit_list_tuple2_string_string_t list = pairs(labels, count);
   quarry_shard_metrics_add(&text, &list, by);
 }
 
 void quarry_metric_set(const char *gauge, const quarry_field *labels, size_t count, double value) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(gauge));
+  quarry_wit_string_t text = readable(gauge);
   quarry_wit_list_tuple2_string_string_t list = pairs(labels, count);
   quarry_shard_metrics_set(&text, &list, value);
 }
 
 void quarry_metric_observe(const char *histogram, const quarry_field *labels, size_t count, double value) {
-  quarry_wit_string_t text = quarry_to_string(quarry_text(histogram));
+  quarry_wit_string_t text = readable(histogram);
   quarry_wit_list_tuple2_string_string_t list = pairs(labels, count);
   quarry_shard_metrics_observe(&text, &list, value);
 }

@@ -29,6 +29,11 @@ void quarry_db_end(void);
 
 quarry_bytes quarry_vprintf(const char *format, va_list args);
 
+// The name as the host takes it. Fails with `invalid-argument` for what is no name. `what` says what it is the name of.
+quarry_status quarry_name(const char *what, const char *name, quarry_wit_string_t *to);
+// The text, with U+FFFD in the place of what is not UTF-8.
+quarry_bytes quarry_readable(quarry_bytes text);
+
 // An error of the host, in the handler's memory.
 quarry_status quarry_from_host(const quarry_shard_types_error_t *error);
 

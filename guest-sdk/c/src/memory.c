@@ -79,7 +79,10 @@ quarry_bytes quarry_copy(quarry_bytes bytes) {
 }
 
 // The canonical ABI: the host asks here for memory for what it hands over. In place of the one of the bindings, which is weak.
-__attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, size_t old_size, size_t align, size_t new_size) {
+#ifdef __wasm__
+__attribute__((export_name("cabi_realloc")))
+#endif
+void *cabi_realloc(void *old, size_t old_size, size_t align, size_t new_size) {
   // Of no length: any pointer but NULL that is aligned.
   if (!new_size) return (void *)align;
   void *fresh = quarry_arena_alloc(quarry_arena_of_host, new_size, align);

@@ -7,6 +7,7 @@ import (
 
 	"quarry/guest/internal/abi"
 	"quarry/guest/internal/guest"
+	"quarry/guest/internal/host"
 )
 
 //go:wasmexport quarry:shard/options@0.1.0#validate
@@ -20,7 +21,7 @@ func exportValidate(options, optionsLen uint32) unsafe.Pointer {
 		return guest.OnOptions(given)
 	})
 	if err != nil {
-		return abi.ReturnText(err.Message)
+		return abi.ReturnText(host.Readable(err.Message))
 	}
 	return abi.ReturnFlag(false)
 }

@@ -69,6 +69,26 @@ func TestErrorsReachTheCaller(t *testing.T) {
 	}
 }
 
+func TestANilErrorIsNone(t *testing.T) {
+	quarrytest.Reset(t)
+	var none *quarry.Error
+	if err := run(t, func() error { return none }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTextThatIsNoUTF8IsRefusedOrReplaced(t *testing.T) {
+	quarrytest.Reset(t)
+	const half = "\xff half"
+	if err := run(t, func() error { return timers.Set(half, time.Second, nil) }); err == nil || err.Code != "invalid-argument" {
+		t.Fatal(err)
+	}
+	quarry.Logger.Info(half)
+	if lines := quarrytest.Log(); len(lines) != 1 || lines[0] != "\uFFFD half" {
+		t.Fatalf("%q", lines)
+	}
+}
+
 func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 	quarrytest.Reset(t)
 	err := run(t, func() error {
@@ -229,10 +249,74 @@ func TestTagsTimersAndMetrics(t *testing.T) {
 	if err := quarrytest.Advance(time.Second); err == nil || fmt.Sprint(fired) != "[once fails]" {
 		t.Fatal(err, fired)
 	}
+	// Again a second after it failed, and then after two.
+	for _, row := range []struct {
+		after time.Duration
+		fired int
+	}{{999 * time.Millisecond, 2}, {time.Millisecond, 3}, {2*time.Second - 1, 3}, {1, 4}} {
+		if _ = quarrytest.Advance(row.after); len(fired) != row.fired {
+			t.Fatal(row, fired)
+		}
+	}
 	_, once, _ := timers.Due("once")
 	_, again, _ := timers.Due("fails")
 	if once || !again {
 		t.Fatal("which timers are left", once, again)
+	}
+}
+
+func TestACrashTakesWhatIsNotDurable(t *testing.T) {
+	quarrytest.Reset(t)
+	durable, fired = nil, nil
+	memory := 0
+	quarrytest.OnFresh(t, func() { memory = 0 })
+	put := func(key string) {
+		t.Helper()
+		if err := run(t, func() error {
+			memory++
+			seq, err := db.Put([]byte(key), nil)
+			if err != nil {
+				return err
+			}
+			if _, err := timers.SetDurable("later "+key, time.Second, nil); err != nil {
+				return err
+			}
+			return errors.Join(durability.Notify(seq, uint64(memory)), timers.Set("soon", time.Second, nil))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(key string) bool {
+		_, found, _ := db.Get([]byte(key))
+		_, due, _ := timers.Due("later " + key)
+		if found != due {
+			t.Fatalf("%s: found %v, due %v", key, found, due)
+		}
+		return found
+	}
+	put("a")
+	if db.DurableSeq() != 0 {
+		t.Fatal("durable before the test said so")
+	}
+	quarrytest.MakeDurable()
+	put("b")
+	if err := quarrytest.Crash(); err != nil || !there("a") || there("b") || memory != 0 {
+		t.Fatal(err, there("a"), there("b"), memory)
+	}
+	quarrytest.MakeDurable()
+	put("c")
+	if err := quarrytest.Restart("moving"); err != nil || !there("a") || !there("c") || memory != 0 {
+		t.Fatal(err, there("c"), memory)
+	}
+	if fmt.Sprint(durable) != "[1 1]" {
+		t.Fatal(durable)
+	}
+	// In memory it was gone with the instance.
+	if _ = quarrytest.Advance(time.Second); fmt.Sprint(fired) != "[later a later c]" {
+		t.Fatal(fired)
+	}
+	if !quarrytest.Now().Equal(time.UnixMilli(1_700_000_001_000)) {
+		t.Fatal(quarrytest.Now())
 	}
 }
 

@@ -1,5 +1,8 @@
 // Package timers sets timers of this module in this shard, and is the optional export that gets them when they are due. A name of 1 to 256
 // bytes has one timer: setting it again replaces it. A payload has up to 64 KiB. A timer fires between calls, never early.
+//
+// Where the shard has all the timers that it may have (10,000, limits.timers), Set and SetDurable fail with the code limit, which is
+// retryable: there is room again once a timer has fired or was cancelled.
 package timers
 
 import (

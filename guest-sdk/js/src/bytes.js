@@ -10,8 +10,38 @@ const U64_MAX = (1n << 64n) - 1n;
 export function bytes(value, what = 'a value') {
   if (typeof value === 'string') return encoder.encode(value);
   if (isBytes(value)) return value;
-  const kind = value === null ? 'null' : Array.isArray(value) ? 'an array' : typeof value;
-  throw QuarryError.invalidArgument(`${what} is a Uint8Array or a string, not ${kind}`);
+  throw QuarryError.invalidArgument(`${what} is a Uint8Array or a string, not ${shown(value)}`);
+}
+
+/** Names: of methods, timers, headers, metrics. Anything else would be a name as well, such as `undefined`. */
+export function string(value, what) {
+  if (typeof value === 'string') return value;
+  throw QuarryError.invalidArgument(`${what} is a string, not ${shown(value)}`);
+}
+
+/** A number, with a fraction or without. */
+export function number(value, what) {
+  if (typeof value === 'number' || typeof value === 'bigint') return Number(value);
+  throw QuarryError.invalidArgument(`${what} is a number, not ${shown(value)}`);
+}
+
+/** Several keys. One alone would be taken for a list of its characters. */
+export function keysOf(keys) {
+  if (typeof keys === 'object' && !isBytes(keys) && typeof keys?.[Symbol.iterator] === 'function') {
+    return Array.from(keys, (key) => bytes(key, 'a key'));
+  }
+  throw QuarryError.invalidArgument(`\`keys\` is an array of keys, not ${shown(keys)}`);
+}
+
+/** Options, of which a name that is not known would be ignored. */
+export function known(options, names, what) {
+  if (options === undefined) return {};
+  if (typeof options !== 'object' || options === null) {
+    throw QuarryError.invalidArgument(`${what} takes an object of ${names.join(', ')}, not ${shown(options)}`);
+  }
+  const unknown = Object.keys(options).find((key) => !names.includes(key));
+  if (unknown !== undefined) throw QuarryError.invalidArgument(`${what} has no \`${unknown}\`: it takes ${names.join(', ')}`);
+  return options;
 }
 
 /** Whether this is a Uint8Array. What the host hands over may have another prototype, for which `instanceof` says no. */
@@ -93,8 +123,7 @@ export function compare(a, b) {
 export function u64(value, what) {
   const isWhole = typeof value === 'bigint' || Number.isSafeInteger(value);
   if (!isWhole || value < 0 || BigInt(value) > U64_MAX) {
-    const shown = typeof value === 'bigint' ? `${value}n` : String(value);
-    throw QuarryError.invalidArgument(`${what} is a whole number, a safe integer or a BigInt of 64 bits, not ${shown}`);
+    throw QuarryError.invalidArgument(`${what} is a whole number from 0, a safe integer or a BigInt of 64 bits, not ${shown(value)}`);
   }
   return BigInt(value);
 }
@@ -109,7 +138,7 @@ function integer(bits, signed) {
   const checked = (value) => {
     const isWhole = typeof value === 'bigint' || Number.isSafeInteger(value);
     const whole = isWhole ? BigInt(value) : undefined;
-    if (whole === undefined || wrap(bits, whole) !== whole) throw QuarryError.invalidArgument(`${String(value)} is no ${name}`);
+    if (whole === undefined || wrap(bits, whole) !== whole) throw QuarryError.invalidArgument(`${shown(value)} is no ${name}`);
     return BigInt.asUintN(bits, whole);
   };
   const write = (value, little) => {
@@ -139,6 +168,15 @@ export const codec = /* @__PURE__ */ Object.freeze({
   u64: integer(64, false),
   i64: integer(64, true),
 });
+
+/** What was given: its type, and the value itself where that is short. */
+export function shown(value) {
+  if (value === undefined || value === null) return String(value);
+  if (typeof value === 'object') return Array.isArray(value) ? 'an array' : `an object (${value.constructor?.name ?? 'of no class'})`;
+  if (typeof value === 'function' || typeof value === 'symbol') return `a ${typeof value}`;
+  const text = typeof value === 'bigint' ? `${value}n` : typeof value === 'string' ? JSON.stringify(value) : String(value);
+  return text.length > 40 ? `a ${typeof value}` : `the ${typeof value} ${text}`;
+}
 
 /** JSON has no BigInt: one that a number holds becomes that number, any other is a fault of the caller's. */
 function plainBigInt(_key, value) {

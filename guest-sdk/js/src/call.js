@@ -1,7 +1,7 @@
 // A call and its reply.
 
 import * as wit from '#wit/current-call';
-import { bytes, fromJson, isBytes, received, text, toJson } from './bytes.js';
+import { bytes, fromJson, isBytes, received, string, text, toJson } from './bytes.js';
 import { QuarryError, reason } from './error.js';
 
 /** A call, or a query. */
@@ -36,7 +36,7 @@ export class Call {
   }
 
   header(name) {
-    return wit.header(String(name));
+    return wit.header(string(name, "a header's name"));
   }
 }
 
@@ -71,11 +71,18 @@ export class Reply {
     if (value === undefined || value === null) return Reply.empty();
     if (isBytes(value)) return new Reply(value);
     if (['string', 'number', 'bigint'].includes(typeof value)) return Reply.text(value);
-    return Reply.json(sync(value, 'a handler'));
+    try {
+      return Reply.json(sync(value, 'a handler'));
+    } catch (error) {
+      if (error.code !== 'invalid-argument') throw error;
+      // A fault of the guest's, and none of its caller's.
+      const why = `what a handler returned is no reply: ${error.message}; return bytes, text, a number, nothing, or what has a JSON form`;
+      throw new QuarryError('exception', why);
+    }
   }
 
   contentType(mediaType) {
-    return new Reply(this.payload, String(mediaType), this.isApplied);
+    return new Reply(this.payload, string(mediaType, 'a media type'), this.isApplied);
   }
 
   whenApplied() {

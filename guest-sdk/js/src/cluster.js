@@ -1,7 +1,7 @@
 // Calls to other shards of this cluster, wherever they are. The caller waits, and so do the other calls of its shard.
 
 import * as wit from '#wit/cluster';
-import { bytes, received } from './bytes.js';
+import { bytes, received, shown, string } from './bytes.js';
 import { QuarryError, hosted } from './error.js';
 
 export function call(target, method, payload = '') {
@@ -18,10 +18,10 @@ function sent(target, method, payload, byShard, byKey) {
   const what = bytes(payload, 'a payload');
   if (shard === undefined) {
     if (at === undefined) throw QuarryError.invalidArgument('name whom to call: { key } or { shard }');
-    return received(hosted(() => byKey(at, String(method), what)));
+    return received(hosted(() => byKey(at, string(method, 'a method'), what)));
   }
   if (!(Number.isInteger(shard) && shard >= 0 && shard <= 0xffff_ffff)) {
-    throw QuarryError.invalidArgument(`a shard is a number from 0, not ${String(shard)}`);
+    throw QuarryError.invalidArgument(`a shard is a number from 0, not ${shown(shard)}`);
   }
-  return received(hosted(() => byShard(shard, String(method), at, what)));
+  return received(hosted(() => byShard(shard, string(method, 'a method'), at, what)));
 }

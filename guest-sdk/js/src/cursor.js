@@ -1,6 +1,6 @@
 // Scans, as iterators.
 
-import { bytes, fromJson, received, text } from './bytes.js';
+import { bytes, fromJson, known, received, shown, text } from './bytes.js';
 import { QuarryError, hosted } from './error.js';
 
 /** Entries asked for at first: a scan that is given up soon costs little. */
@@ -85,16 +85,12 @@ export function drop(source) {
 
 /** What a scan is asked for, checked. */
 export function bounds(range) {
-  const unknown = Object.keys(range).find((key) => !RANGE.includes(key));
-  if (unknown !== undefined) {
-    throw QuarryError.invalidArgument(`a scan has no \`${unknown}\`: it takes ${RANGE.join(', ')}`);
-  }
-  const { prefix, start, end, reverse = false, pageLength } = range;
+  const { prefix, start, end, reverse = false, pageLength } = known(range, RANGE, 'a scan');
   if (prefix !== undefined && (start !== undefined || end !== undefined)) {
     throw QuarryError.invalidArgument('give `prefix`, or `start` and `end`, and not both');
   }
   if (pageLength !== undefined && !(Number.isSafeInteger(pageLength) && pageLength >= 1 && pageLength <= 10_000)) {
-    throw QuarryError.invalidArgument(`\`pageLength\` is 1 to 10,000, not ${String(pageLength)}`);
+    throw QuarryError.invalidArgument(`\`pageLength\` is 1 to 10,000, not ${shown(pageLength)}`);
   }
   const key = (value, what) => (value === undefined ? undefined : bytes(value, what));
   return {

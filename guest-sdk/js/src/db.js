@@ -2,7 +2,7 @@
 // for that by themselves.
 
 import * as wit from '#wit/db';
-import { bytes, fromJson, received, text, toJson, u64 } from './bytes.js';
+import { bytes, fromJson, keysOf, known, received, shown, text, toJson, u64 } from './bytes.js';
 import { sync } from './call.js';
 import { Cursor, bounds, drop } from './cursor.js';
 import { QuarryError, hosted } from './error.js';
@@ -38,16 +38,16 @@ export function getVersioned(key) {
 }
 
 export function getMany(keys) {
-  const all = Array.from(keys, (key) => bytes(key, 'a key'));
+  const all = keysOf(keys);
   return hosted(() => wit.getMany(all)).map(received);
 }
 
 export function put(key, value, options) {
-  return stored(wit, key, bytes(value), options);
+  return stored(wit, bytes(key, 'a key'), bytes(value), options);
 }
 
 export function putJson(key, value, options) {
-  return stored(wit, key, toJson(value), options);
+  return stored(wit, bytes(key, 'a key'), toJson(value), options);
 }
 
 export function remove(key) {
@@ -69,7 +69,7 @@ export class Batch {
   #ops = [];
 
   put(key, value, options) {
-    return this.#push('put', key, bytes(value), ttlOf(options));
+    return this.#push('put', bytes(key, 'a key'), bytes(value), ttlOf(options));
   }
 
   putJson(key, value, options) {
@@ -124,7 +124,7 @@ class View {
   }
 
   getMany(keys) {
-    const all = Array.from(keys, (key) => bytes(key, 'a key'));
+    const all = keysOf(keys);
     return hosted(() => this._open().getMany(all)).map(received);
   }
 
@@ -169,11 +169,11 @@ export function snapshot(body) {
 /** The database as it was when it began, with the transaction's own writes on top. */
 export class Transaction extends View {
   put(key, value, options) {
-    stored(this._open(), key, bytes(value), options);
+    stored(this._open(), bytes(key, 'a key'), bytes(value), options);
   }
 
   putJson(key, value, options) {
-    stored(this._open(), key, toJson(value), options);
+    stored(this._open(), bytes(key, 'a key'), toJson(value), options);
   }
 
   remove(key) {
@@ -196,9 +196,10 @@ export class Transaction extends View {
   }
 }
 
-export function begin({ isolation = 'serializable' } = {}) {
+export function begin(options) {
+  const { isolation = 'serializable' } = known(options, ['isolation'], 'a transaction');
   if (!Object.hasOwn(LEVELS, isolation)) {
-    throw QuarryError.invalidArgument(`isolation is 'serializable' or 'snapshot', not ${String(isolation)}`);
+    throw QuarryError.invalidArgument(`isolation is 'serializable' or 'snapshot', not ${shown(isolation)}`);
   }
   return new Transaction(hosted(() => wit.begin(LEVELS[isolation])));
 }
@@ -220,11 +221,11 @@ export function transaction(body, options) {
 }
 
 function stored(target, key, value, options) {
-  const [at, ttl] = [bytes(key, 'a key'), ttlOf(options)];
-  return hosted(() => (ttl === undefined ? target.put(at, value) : target.putFor(at, value, ttl)));
+  const ttl = ttlOf(options);
+  return hosted(() => (ttl === undefined ? target.put(key, value) : target.putFor(key, value, ttl)));
 }
 
-function opened(source, range = {}) {
+function opened(source, range) {
   const { prefix, start, end, order, pageLength } = bounds(range);
   const isPrefix = prefix !== undefined;
   const cursor = hosted(() => (isPrefix ? source.scanPrefix(prefix, order) : source.scan({ start, end }, order)));
@@ -232,7 +233,7 @@ function opened(source, range = {}) {
 }
 
 function ttlOf(options) {
-  return mapped(options?.ttlMs, (ttl) => u64(ttl, '`ttlMs`'));
+  return mapped(known(options, ['ttlMs'], 'a put').ttlMs, (ttl) => u64(ttl, '`ttlMs`'));
 }
 
 function mapped(value, read) {

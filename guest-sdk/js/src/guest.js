@@ -1,14 +1,14 @@
 // What a guest is, and how it becomes the exports of a component.
 
 import * as wit from '#wit/current-call';
-import { bytes, received } from './bytes.js';
+import { bytes, received, shown } from './bytes.js';
 import { Call, Reply, sync } from './call.js';
 import { parsed } from './context.js';
 import { Abort, QuarryError, reason } from './error.js';
 import * as log from './log.js';
 import { Timer } from './timer.js';
 
-const FUNCTIONS = ['call', 'query', 'start', 'stop', 'validate', 'durable', 'fire', 'suspend', 'resume', 'migrate'];
+const FUNCTIONS = ['call', 'query', 'start', 'stop', 'validate', 'durable', 'fire', 'suspend', 'resume', 'migrate', 'fetch'];
 const TABLES = ['calls', 'queries'];
 
 /** The optional interfaces, and what of a guest each needs. */
@@ -41,11 +41,21 @@ export class Guest {
     const names = Object.keys(OPTIONAL);
     return names.filter((name) => OPTIONAL[name].some((part) => handlers[part] !== undefined));
   }
+
+  /** Whether a component of it exports `wasi:http/incoming-handler`. */
+  answersHttp() {
+    return this.instance().fetch !== undefined;
+  }
 }
 
 /** Makes a guest of its handlers, or of a function that makes them for each instance. */
 export function defineGuest(definition) {
-  if (typeof definition === 'function') return new Guest(definition);
+  if (typeof definition === 'function') {
+    if (/^class\b/.test(Function.prototype.toString.call(definition))) {
+      throw new TypeError('defineGuest: a class makes no handlers: give a function that does, `() => ({ calls: { ... } })`');
+    }
+    return new Guest(definition);
+  }
   checked(definition);
   return new Guest(() => definition);
 }
@@ -55,6 +65,7 @@ export function exportsOf(guest) {
   let made;
   const handlers = () => (made ??= guest.instance());
   return {
+    handlers,
     handler: {
       call: guarded((method, key, payload) => replied(answer(handlers(), false, new Call(method, key, payload)))),
     },
@@ -101,7 +112,7 @@ export function answer(handlers, isQuery, call) {
 /** Whether a migration has come to its end. */
 export function migrated(isDone) {
   if (typeof isDone === 'boolean') return isDone;
-  throw new QuarryError('exception', `\`migrate\` returns true when the data is migrated, or false; not ${String(isDone)}`);
+  throw new QuarryError('exception', `\`migrate\` returns true when the data is migrated, or false; not ${shown(isDone)}`);
 }
 
 /**
@@ -164,6 +175,7 @@ function checked(handlers) {
   if (typeof handlers !== 'object' || handlers === null) {
     throw wrong('give an object of handlers, or a function that makes one');
   }
+  if (typeof handlers.then === 'function') throw wrong('what makes the handlers is no async function: leave out `async`');
   for (const [name, value] of Object.entries(handlers)) {
     if (TABLES.includes(name)) {
       for (const [method, handler] of Object.entries(value ?? {})) {
@@ -177,8 +189,8 @@ function checked(handlers) {
   }
   const { suspend, resume } = handlers;
   if ((suspend === undefined) !== (resume === undefined)) throw wrong('`suspend` and `resume` go together');
-  if (!['calls', 'queries', 'call', 'query'].some((name) => handlers[name] !== undefined)) {
-    throw wrong('a guest answers something: give `calls`, `queries`, `call` or `query`');
+  if (!['calls', 'queries', 'call', 'query', 'fetch'].some((name) => handlers[name] !== undefined)) {
+    throw wrong('a guest answers something: give `calls`, `queries`, `call`, `query` or `fetch`');
   }
   return handlers;
 }

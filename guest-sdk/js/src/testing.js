@@ -1,19 +1,31 @@
 // An in-memory host for unit tests of guests: the same limits and error codes, snapshots, transactions with their conflicts, expiry, merge
-// operators, timers. The test drives what the real host does by itself: time (`advance`) and durability (`makeDurable`).
+// operators, timers. The test drives what the real host does by itself: time (`advance`), which `Date` has in handlers, and durability
+// (`makeDurable`).
+
+import { AsyncLocalStorage } from 'node:async_hooks';
 
 import { bytes, fromJson, text, toJson } from './bytes.js';
 import { Call, sync } from './call.js';
 import { QuarryError, reason } from './error.js';
 import { Guest, answer, migrated, recordOf } from './guest.js';
+import { answered } from './http.js';
 import { Timer } from './timer.js';
-import { within } from './testing/current.js';
+import { withNow } from './testing/clock.js';
+import { keptIn, within } from './testing/current.js';
 import { MERGE_OPERATORS } from './testing/store.js';
 import { LIMITS, World, calling, lifecycle } from './testing/world.js';
 
 export { LIMITS, MERGE_OPERATORS };
 
+keptIn(new AsyncLocalStorage());
+
+/** Runs guest code in a host, at its time. */
+const inHost = (world, body) => within(world, () => withNow(() => world.now, body));
+
 const CODE = /^[a-z0-9-]{1,64}$/;
 const SETTINGS = ['cluster', 'shard', 'shards', 'node', 'revision', 'options', 'mergeOperator', 'limits', 'logLevel', 'calls'];
+/** Statuses of a response that has no body. */
+const BODILESS = [204, 205, 304];
 /** A durable timer that fails is tried again after 1 s, doubled each time up to this. */
 const RETRY_MAX_MS = 60_000;
 
@@ -24,6 +36,9 @@ export class Host {
   #calls;
   #queries;
   #exported;
+  /** The last request, and whether one is being answered now. */
+  #requests = Promise.resolve();
+  #isAnswering = false;
 
   /** Starts a guest; without one, for `run` alone. Throws what keeps it from starting. */
   constructor(guest, settings = {}) {
@@ -54,10 +69,21 @@ export class Host {
     }
     this.#running();
     const call = callOf(method, request);
-    this.#queries ??= this.#guest.instance();
+    this.#queries ??= this.#instance(this.#guest);
     const view = request.readDurable ? this.#world.durable : this.#world.store.lastSeq;
     const reply = this.#enter(calling(this.#world, request, view), () => answer(this.#queries, true, call));
     return this.#responded(reply);
+  }
+
+  /**
+   * Makes an HTTP request, as a client of `/http/` would, and gives the `Response`. Requests are answered one at a time, in their order. Rejects
+   * where the guest ends itself; a path alone is one of `http://guest.test`.
+   */
+  fetch(input, init) {
+    const request = input instanceof Request ? input : new Request(new URL(input, 'http://guest.test'), init);
+    const answer = this.#requests.then(() => this.#answer(request));
+    this.#requests = answer.catch(() => {});
+    return answer;
   }
 
   /** Runs code as if it were a call's handler. */
@@ -122,7 +148,7 @@ export class Host {
     const next = { guest, exported: guest.exported(), revision };
     try {
       this.#validate(guest);
-      const made = guest.instance();
+      const made = this.#instance(guest);
       as(next, () => sync(made.start?.(), '`start`'));
       while (made.migrate !== undefined && !as(next, () => migrated(made.migrate(before.revision)))) {
         this.#asGuest(before);
@@ -200,15 +226,19 @@ export class Host {
     const world = this.#world;
     const scope = { ...lifecycle(), isValidation: true };
     try {
-      this.#enter(scope, () => sync(guest.instance().validate(structuredClone(world.options)), '`validate`'), (error) => error);
+      this.#enter(scope, () => sync(this.#instance(guest).validate(structuredClone(world.options)), '`validate`'), (error) => error);
     } catch (error) {
       throw new QuarryError('invalid-options', reason(error));
     }
   }
 
+  #instance(guest) {
+    return withNow(() => this.#world.now, () => guest.instance());
+  }
+
   #start() {
     this.#world.status = 'running';
-    const made = this.#guest.instance();
+    const made = this.#instance(this.#guest);
     const step = (body) => this.#enter(lifecycle(), body).value;
     step(() => sync(made.start?.(), '`start`'));
     while (made.migrate !== undefined && !step(() => migrated(made.migrate(0))));
@@ -228,13 +258,36 @@ export class Host {
     return this.#calls;
   }
 
+  async #answer(request) {
+    const handlers = this.#running();
+    if (handlers.fetch === undefined) throw new QuarryError('no-http', 'the guest does not export `wasi:http/incoming-handler`: give it `fetch`');
+    const world = this.#world;
+    const before = world.scope;
+    world.scope = calling(world, { headers: Object.fromEntries(request.headers) });
+    this.#isAnswering = true;
+    let made;
+    try {
+      made = await inHost(world, () => answered(() => handlers, request));
+    } catch (error) {
+      throw outside(recordOf(error));
+    } finally {
+      this.#isAnswering = false;
+      world.scope = before;
+    }
+    this.#deliver();
+    const { status, headers, body } = made;
+    if (body.length > world.limits.reply) throw replyLimit(body.length, world.limits.reply);
+    return new globalThis.Response(BODILESS.includes(status) ? null : body, { status, headers });
+  }
+
   /** Runs guest code in a scope. What it throws comes out as the error that the host would see. */
   #enter(scope, body, told = (error) => outside(recordOf(error))) {
+    if (this.#isAnswering) throw new Error('the guest answers a request: `await` what `fetch` gave before anything else');
     const world = this.#world;
     const before = world.scope;
     world.scope = scope;
     try {
-      return within(world, () => {
+      return inHost(world, () => {
         try {
           return { value: body(), seq: scope.lastWrite };
         } catch (error) {
@@ -288,9 +341,7 @@ export class Host {
   #responded({ value: reply, seq }) {
     this.#deliver();
     const limit = this.#world.limits.reply;
-    if (reply.payload.length > limit) {
-      throw new QuarryError('guest-reply-limit', `a reply of ${reply.payload.length} bytes is over limits.reply (${limit} bytes)`);
-    }
+    if (reply.payload.length > limit) throw replyLimit(reply.payload.length, limit);
     return new Response(reply, seq);
   }
 }
@@ -323,6 +374,10 @@ function outside({ code, message, retryable }) {
   if (CODE.test(code)) return new QuarryError(code, message, { retryable });
   const why = `${message} (the guest's code ${JSON.stringify(code)} is not 1 to 64 bytes of a-z, 0-9 and -)`;
   return new QuarryError('guest-error', why, { retryable });
+}
+
+function replyLimit(length, limit) {
+  return new QuarryError('guest-reply-limit', `a reply of ${length} bytes is over limits.reply (${limit} bytes)`);
 }
 
 function raise(error) {

@@ -162,6 +162,16 @@ test('timers fire in their order, durable ones until they succeed', () => {
   assert.throws(() => new Host(defineGuest({ calls: {} })).run(() => timers.set('a', 1)), { code: 'invalid-argument' });
 });
 
+test('a shard that is full of timers says that there may be room later', () => {
+  const host = new Host(defineGuest({ calls: {}, fire() {} }), { limits: { timers: 1 } });
+  host.run(() => timers.set('a', 1_000));
+  for (const set of [timers.set, timers.setDurable]) {
+    assert.throws(() => host.run(() => set('b', 1_000)), { code: 'limit', message: /limits\.timers/, retryable: true });
+    assert.throws(() => host.run(() => set('', 1_000)), { code: 'invalid-argument', retryable: false });
+    host.run(() => set('a', 1_000));
+  }
+});
+
 test('a crash takes back what became of a durable timer, as far as it was not durable', () => {
   const fired = [];
   const host = new Host(defineGuest({ calls: { set: (call) => timers.setDurable(call.text(), 10) }, fire: (timer) => fired.push(timer.name) }));
@@ -241,4 +251,53 @@ test('logs and metrics are seen', () => {
   host.run(() => { log.debug('no'); log.info('yes', { a: 1, b: { c: 2n } }); metrics.add('orders', 2, { kind: 'x' }); });
   assert.deepEqual(host.logs, [{ level: 'info', message: 'yes', fields: { a: '1', b: '{"c":"2n"}' } }]);
   assert.deepEqual(host.metrics, [{ kind: 'counter', name: 'orders', labels: { kind: 'x' }, value: 2 }]);
+});
+
+test('`Date` in a handler is the time of its host', () => {
+  const guest = defineGuest(() => {
+    const made = Date.now();
+    return {
+      calls: {
+        now: () => [Date.now(), new Date().getTime(), new Date(5).getTime(), Date.UTC(1970, 0, 2), made],
+        kinds: () => [new Date() instanceof Date, new Date(2026, 0).constructor.name, typeof Date(), Object.prototype.toString.call(new Date())],
+        fail() { throw new Error('no'); },
+        ask: () => new TextDecoder().decode(cluster.call({ key: 'a' }, 'now')),
+      },
+    };
+  });
+  const first = Date.UTC(2026, 0, 1);
+  const host = new Host(guest);
+  host.advance(1500);
+  assert.deepEqual(host.call('now').json(), [first + 1500, first + 1500, 5, 86_400_000, first]);
+  assert.deepEqual(host.call('kinds').json(), [true, 'Date', 'string', '[object Date]']);
+  assert.equal(host.run(() => Date.now()), host.now.getTime());
+  // Each host has its own, and the test keeps the machine's.
+  const other = new Host(guest, { calls: (call) => host.call(call.method).payload });
+  assert.equal(JSON.parse(other.call('ask').text())[0], first + 1500);
+  assert.equal(other.call('now').json()[0], first);
+  assert.throws(() => host.call('fail'));
+  assert.ok(Math.abs(Date.now() - performance.timeOrigin - performance.now()) < 60_000);
+});
+
+test('what is of a wrong type is refused with what was given and what is wanted', () => {
+  const host = new Host();
+  for (const [use, message] of [
+    [() => db.put(1, 2), 'a key is a Uint8Array or a string, not the number 1'],
+    [() => db.put('a', ['b']), 'a value is a Uint8Array or a string, not an array'],
+    [() => db.put('a', new Map()), 'a value is a Uint8Array or a string, not an object (Map)'],
+    [() => db.put('a', 'b', { ttl: 1 }), 'a put has no `ttl`: it takes ttlMs'],
+    [() => db.put('a', 'b', 5), 'a put takes an object of ttlMs, not the number 5'],
+    [() => db.getMany('abc'), '`keys` is an array of keys, not the string "abc"'],
+    [() => db.getMany({}), '`keys` is an array of keys, not an object (Object)'],
+    [() => db.scan('a'), 'a scan takes an object of prefix, start, end, reverse, pageLength, not the string "a"'],
+    [() => db.scan({ pageLength: '9' }), '`pageLength` is 1 to 10,000, not the string "9"'],
+    [() => db.begin({ isolation: 1 }), "isolation is 'serializable' or 'snapshot', not the number 1"],
+    [() => db.begin('snapshot'), 'a transaction takes an object of isolation, not the string "snapshot"'],
+    [() => timers.set(undefined, 1), "a timer's name is a string, not undefined"],
+    [() => timers.set('a', 1.5), '`afterMs` is a whole number from 0, a safe integer or a BigInt of 64 bits, not the number 1.5'],
+    [() => cluster.call({ key: 'a' }, Symbol('m')), 'a method is a string, not a symbol'],
+    [() => metrics.set('a', null), '`value` is a number, not null'],
+  ]) {
+    assert.throws(() => host.run(use), { code: 'invalid-argument', message });
+  }
 });

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _wit
 from ._errors import QuarryError
-from .codec import Bytes, from_json, text, to_bytes, to_json
+from .codec import Bytes, from_json, text, to_bytes, to_json, to_text
 
 _current = _wit.load("current_call")
 
@@ -56,7 +56,7 @@ class Call:
 
     def header(self, name: str) -> str | None:
         """A header: `content-type`, `accept`, `traceparent`, `tracestate`, `idempotency-key`, and all that begin with `x-`."""
-        return _current.header(name)
+        return _current.header(to_text(name, "a header's name"))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Reply:
     @staticmethod
     def text(value: object) -> Reply:
         """Text, as `text/plain; charset=utf-8`."""
-        return Reply(str(value).encode(), "text/plain; charset=utf-8")
+        return Reply(to_bytes(str(value), "a reply"), "text/plain; charset=utf-8")
 
     @staticmethod
     def json(value: Any) -> Reply:
@@ -97,18 +97,22 @@ class Reply:
         if value is None:
             return Reply()
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return Reply(to_bytes(value))
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            return Reply.text(value)
+            return Reply(to_bytes(value, "a reply"))
         if hasattr(value, "__await__"):
             value.close()
             why = "a handler is a coroutine: guests are synchronous, and so is all that the host offers; leave out `async`"
             raise QuarryError("exception", why)
-        return Reply.json(value)
+        try:
+            is_text = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+            return Reply.text(value) if is_text else Reply.json(value)
+        except QuarryError as error:
+            # A fault of the guest's, and none of its caller's.
+            why = f"what a handler returned is no reply: {error.message}; return bytes, text, a number, None, or what has a JSON form"
+            raise QuarryError("exception", why) from None
 
     def content_type(self, media_type: str) -> Reply:
         """The same reply with this media type."""
-        return replace(self, media_type=media_type)
+        return replace(self, media_type=to_text(media_type, "a media type"))
 
     def when_applied(self) -> Reply:
         """The same reply, which may leave before its writes are durable. A caller that asked for durable still waits."""

@@ -6,13 +6,18 @@ import logging
 from typing import Any, Callable, NoReturn
 
 from componentize_py_types import Err
-from wit_world.imports.types import Error
+
+try:
+    from wit_world.imports.types import Error
+except ModuleNotFoundError:
+    # It is called so beside the `types` of another package, such as wasi:http.
+    from wit_world.imports.quarry_shard_types import Error
 
 from . import log
 from ._call import Call, Reply
 from ._errors import QuarryError
 from ._guest import Instance, Timer, exported, record_of
-from .codec import parsed_options, to_bytes
+from .codec import parsed_options, readable, to_bytes
 
 # What a guest raises. `sys.exit` is no way to end an instance.
 _RAISED = (Exception, SystemExit)
@@ -30,7 +35,7 @@ def _instance() -> Instance:
 
 def _raise(error: BaseException) -> NoReturn:
     record = record_of(error)
-    raise Err(Error(str(record.code), str(record.message), bool(record.retryable))) from None
+    raise Err(Error(readable(record.code), readable(record.message), record.retryable)) from None
 
 
 def _answered(is_query: bool, method: str, key: bytes | None, payload: bytes) -> bytes:
@@ -54,7 +59,7 @@ def _quiet(body: Callable[[], None]) -> None:
     try:
         body()
     except QuarryError as error:
-        log.error(str(error))
+        log.error(readable(error))
     except _RAISED as error:
         record_of(error)
 
@@ -82,9 +87,9 @@ class Options:
         try:
             _instance().guest.validate(parsed_options(options))
         except QuarryError as error:
-            raise Err(error.message) from None
+            raise Err(readable(error.message)) from None
         except _RAISED as error:
-            raise Err(str(error) or type(error).__name__) from None
+            raise Err(readable(error) or type(error).__name__) from None
 
 
 class DurableEvents:

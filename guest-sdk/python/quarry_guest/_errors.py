@@ -17,9 +17,9 @@ class QuarryError(Exception):
 
     def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
         super().__init__(code, message)
-        self.code = code
-        self.message = message
-        self.retryable = retryable
+        self.code = str(code)
+        self.message = str(message)
+        self.retryable = bool(retryable)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

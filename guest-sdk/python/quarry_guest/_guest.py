@@ -10,7 +10,7 @@ from typing import Any, Callable, TypeVar, Union, overload
 from . import log
 from ._call import Call, Reply
 from ._errors import QuarryError
-from .codec import Bytes, from_json, text
+from .codec import Bytes, from_json, readable, text
 
 F = TypeVar("F", bound=Callable[..., Any])
 G = TypeVar("G", bound="type[Guest]")
@@ -52,6 +52,10 @@ class Guest:
     One instance lives in each shard for as long as the shard is open here, so attributes are memory that a restart empties: what has to last goes
     into `db`. It is made when it first works, not while the component is built, so that `__init__` may use the time and random numbers.
     """
+
+    #: HTTP requests to `/http/...`, one at a time with the calls: a WSGI application (`wsgi = Flask(...)`), or a method that is one. A plain function
+    #: goes into `staticmethod`. Makes the component export `wasi:http/incoming-handler`.
+    wsgi: Any = None
 
     def call(self, call: Call) -> Any:
         """Answers the calls that no method with `@call` or `@query` takes."""
@@ -109,10 +113,14 @@ def query(method: Union[F, str]) -> Any:
 def export(guest: G) -> G:
     """Marks the class that the component runs."""
     if not (isinstance(guest, type) and issubclass(guest, Guest)):
-        raise TypeError(f"@export is for a class of Guest, not for {guest!r}")
+        name = getattr(guest, "__name__", None)
+        raise TypeError(f"@export is for a class of Guest: write `class {name}(Guest):`" if name else f"@export is for a class of Guest, not for {guest!r}")
     if _exported:
         raise TypeError(f"a project exports one guest: {_exported[0].__qualname__} is exported already, and so would be {guest.__qualname__}")
     interfaces(guest)
+    has_handler = guest.call is not Guest.call or guest.query is not Guest.query
+    if not has_handler and not methods(guest, "_quarry_call") and not methods(guest, "_quarry_query"):
+        raise TypeError(f"{guest.__qualname__} answers nothing: put `@call` or `@query` before a method, or define `def call(self, call: Call)`")
     _exported.append(guest)
     return guest
 
@@ -120,7 +128,7 @@ def export(guest: G) -> G:
 def exported() -> type[Guest]:
     """The class that was exported."""
     if not _exported:
-        raise TypeError("no guest is exported: put `@export` before the class")
+        raise TypeError("no guest is exported: put `@export` before the class, as in `@export` above `class App(Guest):`")
     return _exported[0]
 
 
@@ -186,7 +194,7 @@ def record_of(error: BaseException) -> QuarryError:
     if isinstance(error, QuarryError):
         return error
     log.error("".join(traceback.format_exception(error)).rstrip())
-    message = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {readable(error)}"
     if isinstance(error, ModuleNotFoundError):
         message += " (modules are imported while the component is built: import it at the top of a file)"
     return QuarryError("exception", message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Union
+from typing import Any, Iterable, Union
 
 from ._errors import QuarryError
 
@@ -16,10 +16,47 @@ def to_bytes(value: Bytes, what: str = "a value") -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        return to_text(value, what).encode()
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    raise QuarryError.invalid_argument(f"{what} is bytes or str, not {type(value).__name__}")
+    raise QuarryError.invalid_argument(f"{what} is bytes or str, not {_shown(value)}")
+
+
+def to_keys(keys: Iterable[Bytes]) -> list[bytes]:
+    """Several keys. One alone would be taken for a list of its characters."""
+    if isinstance(keys, (str, bytes, bytearray, memoryview)) or not hasattr(keys, "__iter__"):
+        raise QuarryError.invalid_argument(f"`keys` is a list of keys, not {_shown(keys)}")
+    return [to_bytes(key, "a key") for key in keys]
+
+
+def to_text(value: str, what: str) -> str:
+    """Text that has a UTF-8 form: anything else would end the instance at the border of the component."""
+    if not isinstance(value, str):
+        raise QuarryError.invalid_argument(f"{what} is str, not {_shown(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        half = value[error.start : error.start + 1]
+        raise QuarryError.invalid_argument(f"{what} has no UTF-8 form: {half!r} at {error.start} is half of a character") from None
+    return value
+
+
+def readable(value: object) -> str:
+    """Whatever it is as text that can be shown, for what is no reason to fail."""
+    try:
+        return str(value).encode("utf-8", "backslashreplace").decode()
+    except Exception as error:
+        return f"<{type(value).__name__}: {type(error).__name__} in its __str__>"
+
+
+def number(value: float, what: str) -> float:
+    """A number, with a fraction or without."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    raise QuarryError.invalid_argument(f"{what} is a number, not {_shown(value)}")
 
 
 def text(value: bytes) -> str:
@@ -51,6 +88,13 @@ def whole(value: int, what: str, bits: int = 64) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << bits:
         return value
     raise QuarryError.invalid_argument(f"{what} is a whole number of {bits} bits, from 0, not {value!r}")
+
+
+def _shown(value: object) -> str:
+    """What was given: its type, and the value itself where that is short."""
+    shown = readable(repr(value)) if isinstance(value, (bool, int, float, str)) else ""
+    name = "None" if value is None else type(value).__name__
+    return f"{name} {shown}" if 0 < len(shown) <= 40 else name
 
 
 def parsed_options(options: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Iterator, TypeVar
 
 from . import _wit
 from ._errors import QuarryError, hosted
-from .codec import Bytes, from_json, text, to_bytes, to_json, whole
+from .codec import Bytes, from_json, text, to_bytes, to_json, to_keys, whole
 
 T = TypeVar("T")
 
@@ -60,17 +60,17 @@ def get_versioned(key: Bytes) -> Versioned | None:
 
 def get_many(keys: Iterable[Bytes]) -> list[bytes | None]:
     """The values of up to 1,024 keys, in their order, read concurrently."""
-    return hosted(_db.get_many, [to_bytes(key, "a key") for key in keys])
+    return hosted(_db.get_many, to_keys(keys))
 
 
 def put(key: Bytes, value: Bytes, *, ttl_ms: int | None = None) -> int:
     """Stores a value, for ever or for so many milliseconds. Gives the write's seq."""
-    return _stored(_db, key, to_bytes(value), ttl_ms)
+    return _stored(_db, to_bytes(key, "a key"), to_bytes(value), ttl_ms)
 
 
 def put_json(key: Bytes, value: Any, *, ttl_ms: int | None = None) -> int:
     """Stores a value as JSON."""
-    return _stored(_db, key, to_json(value), ttl_ms)
+    return _stored(_db, to_bytes(key, "a key"), to_json(value), ttl_ms)
 
 
 def remove(key: Bytes) -> int:
@@ -92,7 +92,7 @@ class Batch:
     def put(self, key: Bytes, value: Bytes, *, ttl_ms: int | None = None) -> Batch:
         """Stores a value."""
         ttl = None if ttl_ms is None else whole(ttl_ms, "`ttl_ms`")
-        return self._push(_db.OpKind.PUT, key, to_bytes(value), ttl)
+        return self._push(_db.OpKind.PUT, to_bytes(key, "a key"), to_bytes(value), ttl)
 
     def put_json(self, key: Bytes, value: Any, *, ttl_ms: int | None = None) -> Batch:
         """Stores a value as JSON."""
@@ -207,7 +207,7 @@ class _View(_Resource):
 
     def get_many(self, keys: Iterable[Bytes]) -> list[bytes | None]:
         """As `db.get_many`."""
-        return hosted(self._open().get_many, [to_bytes(key, "a key") for key in keys])
+        return hosted(self._open().get_many, to_keys(keys))
 
     def scan(
         self,
@@ -241,11 +241,11 @@ class Transaction(_View):
 
     def put(self, key: Bytes, value: Bytes, *, ttl_ms: int | None = None) -> None:
         """Stores a value at the commit."""
-        _stored(self._open(), key, to_bytes(value), ttl_ms)
+        _stored(self._open(), to_bytes(key, "a key"), to_bytes(value), ttl_ms)
 
     def put_json(self, key: Bytes, value: Any, *, ttl_ms: int | None = None) -> None:
         """Stores a value as JSON at the commit."""
-        _stored(self._open(), key, to_json(value), ttl_ms)
+        _stored(self._open(), to_bytes(key, "a key"), to_json(value), ttl_ms)
 
     def remove(self, key: Bytes) -> None:
         """Removes a key at the commit."""
@@ -296,18 +296,18 @@ def _begun(isolation: str) -> Transaction:
     return Transaction(hosted(_db.begin, levels[isolation]))
 
 
-def _stored(target: Any, key: Bytes, value: bytes, ttl_ms: int | None) -> Any:
-    at = to_bytes(key, "a key")
+def _stored(target: Any, key: bytes, value: bytes, ttl_ms: int | None) -> Any:
     if ttl_ms is None:
-        return hosted(target.put, at, value)
-    return hosted(target.put_for, at, value, whole(ttl_ms, "`ttl_ms`"))
+        return hosted(target.put, key, value)
+    return hosted(target.put_for, key, value, whole(ttl_ms, "`ttl_ms`"))
 
 
 def _scanned(
     source: Any, prefix: Bytes | None, start: Bytes | None, end: Bytes | None, reverse: bool, page_length: int | None
 ) -> Cursor:
-    if page_length is not None and not 1 <= page_length <= 10_000:
-        raise QuarryError.invalid_argument(f"`page_length` is 1 to 10,000, not {page_length}")
+    is_whole = isinstance(page_length, int) and not isinstance(page_length, bool)
+    if page_length is not None and not (is_whole and 1 <= page_length <= 10_000):
+        raise QuarryError.invalid_argument(f"`page_length` is 1 to 10,000, not {page_length!r}")
     order = _db.Order.DESCENDING if reverse else _db.Order.ASCENDING
     if prefix is None:
         bounds = [None if bound is None else to_bytes(bound, what) for bound, what in ((start, "`start`"), (end, "`end`"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from . import _wit
+from .codec import readable
 
 _log = _wit.load("log")
 
@@ -42,7 +43,7 @@ def enabled(level: str) -> bool:
 def _write(level: str, message: str, fields: dict[str, object]) -> None:
     known = _log.Level[level]
     if _log.enabled(known):
-        _log.write(known, str(message), [(name, str(value)) for name, value in fields.items()])
+        _log.write(known, readable(message), [(readable(name), readable(value)) for name, value in fields.items()])
 
 
 class Handler(logging.Handler):

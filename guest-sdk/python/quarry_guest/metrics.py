@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from . import _wit
-from .codec import whole
+from .codec import number, readable, to_text, whole
 
 _metrics = _wit.load("metrics")
 
 
 def describe(name: str, help: str) -> None:
     """Says what a metric is, for people."""
-    _metrics.describe(name, help)
+    _metrics.describe(to_text(name, "a metric's name"), to_text(help, "`help`"))
 
 
 def add(counter: str, by: int = 1, **labels: object) -> None:
     """Adds to a counter."""
-    _metrics.add(counter, _pairs(labels), whole(by, "`by`"))
+    _metrics.add(to_text(counter, "a metric's name"), _pairs(labels), whole(by, "`by`"))
 
 
 def set(gauge: str, value: float, **labels: object) -> None:
     """Sets a gauge."""
-    _metrics.set(gauge, _pairs(labels), float(value))
+    _metrics.set(to_text(gauge, "a metric's name"), _pairs(labels), number(value, "`value`"))
 
 
 def observe(histogram: str, value: float, **labels: object) -> None:
     """Puts a value into a histogram."""
-    _metrics.observe(histogram, _pairs(labels), float(value))
+    _metrics.observe(to_text(histogram, "a metric's name"), _pairs(labels), number(value, "`value`"))
 
 
 def _pairs(labels: dict[str, object]) -> list[tuple[str, str]]:
-    return [(name, str(value)) for name, value in labels.items()]
+    return [(readable(name), readable(value)) for name, value in labels.items()]

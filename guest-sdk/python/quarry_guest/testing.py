@@ -1,7 +1,7 @@
 """An in-memory host for unit tests of guests.
 
 The same limits and error codes, snapshots, transactions with their conflicts, expiry, merge operators and timers. The test drives what the real
-host does by itself: time (`advance`) and durability (`make_durable`)::
+host does by itself: time (`advance`), which `time.time` and `datetime.now` have in handlers, and durability (`make_durable`)::
 
     host = Host(Counter)
     assert host.call("increment", key="visits").text() == "1"
@@ -20,8 +20,9 @@ from ._testing.current import HostError, within
 from ._testing.store import MERGES
 from ._testing.world import Limits, OtherCall, Scope, World
 from .codec import Bytes, from_json, text, to_bytes, to_json
+from .wsgi import Answer, Request, answered
 
-__all__ = ["Host", "HostError", "Limits", "LogLine", "Measured", "OtherCall", "Response"]
+__all__ = ["Answer", "Host", "HostError", "Limits", "LogLine", "Measured", "OtherCall", "Response"]
 
 T = TypeVar("T")
 
@@ -129,10 +130,22 @@ class Host:
             raise QuarryError("no-queries", "the guest does not export `queries`; use call")
         call = _call(method, key, payload, json)
         self._running()
-        instance = self._queries = self._queries or Instance(self._guest)
+        instance = self._queries = self._queries or self._instance(self._guest)
         view = self.durable_seq if read_durable else self.last_seq
         scope = self._world.call_scope(headers or {}, timeout_ms, view)
         return self._responded(self._enter(scope, lambda: instance.answer(True, call)), scope)
+
+    def http(self, method: str, target: str, *, headers: dict[str, str] | None = None, body: Bytes = b"", scheme: str = "http") -> Answer:
+        """Makes an HTTP request, as the host passes one to `/http/...` on: `target` is its path and query."""
+        guest = self._running().guest
+        if guest.wsgi is None:
+            raise QuarryError("no-http", "the guest does not export `wasi:http/incoming-handler`: give it `wsgi`")
+        request = Request(method, target, list((headers or {}).items()), to_bytes(body, "a body"), scheme, "guest.test")
+        scope = self._world.call_scope(headers or {}, _TIMEOUT_MS)
+        answer = self._enter(scope, lambda: answered(lambda: guest.wsgi, request))
+        self._deliver()
+        self._check_reply(len(answer.body))
+        return answer
 
     def run(self, body: Callable[[], T]) -> T:
         """Runs code as if it were a call's handler."""
@@ -193,7 +206,7 @@ class Host:
 
         try:
             self._validate(guest)
-            new = Instance(guest)
+            new = self._instance(guest)
             run_as(after, new.guest.start)
             if "migration" in interfaces(guest):
                 while not run_as(after, lambda: new.migrate(before[1])):
@@ -250,8 +263,13 @@ class Host:
         self._guest = guest
         self._exported = interfaces(guest)
         self._world.revision = revision
+        self._world.package = guest.__module__.partition(".")[0]
         self._world.takes_tags = "durable-events" in self._exported
         self._world.takes_timers = "timer-events" in self._exported
+
+    def _instance(self, guest: type[Guest]) -> Instance:
+        with self._world.clock.within(guest.__module__.partition(".")[0]):
+            return Instance(guest)
 
     def _validate(self, guest: type[Guest]) -> None:
         if "options" not in interfaces(guest):
@@ -261,7 +279,7 @@ class Host:
         self._world.scope = scope
         try:
             with within(self._world):
-                Instance(guest).guest.validate(options)
+                self._instance(guest).guest.validate(options)
         except Exception as error:
             why = error.message if isinstance(error, QuarryError) else str(error) or type(error).__name__
             raise QuarryError("invalid-options", why) from error
@@ -270,7 +288,7 @@ class Host:
 
     def _start(self) -> None:
         self._world.status = "running"
-        instance = Instance(self._guest)
+        instance = self._instance(self._guest)
         self._enter(Scope(), instance.guest.start)
         if "migration" in self._exported:
             while not self._enter(Scope(), lambda: instance.migrate(0)):
@@ -338,10 +356,13 @@ class Host:
 
     def _responded(self, reply: Reply, scope: Scope) -> Response:
         self._deliver()
-        limit = self._world.limits.reply
-        if len(reply.payload) > limit:
-            raise QuarryError("guest-reply-limit", f"a reply of {len(reply.payload)} bytes is over limits.reply ({limit} bytes)")
+        self._check_reply(len(reply.payload))
         return Response(reply.payload, reply.media_type or "application/octet-stream", reply.is_applied, scope.last_write)
+
+    def _check_reply(self, length: int) -> None:
+        limit = self._world.limits.reply
+        if length > limit:
+            raise QuarryError("guest-reply-limit", f"a reply of {length} bytes is over limits.reply ({limit} bytes)")
 
 
 def _call(method: str, key: Bytes | None, payload: Bytes, json: Any) -> Call:

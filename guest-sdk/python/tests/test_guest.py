@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dates
+import time
 import unittest
+from datetime import date, datetime, timezone
+from time import time as seconds
 from typing import Any, Callable
 
 from quarry_guest import Call, Guest, QuarryError, Reply, Timer, call, cluster, context, db, durability, log, metrics, query, timers
 from quarry_guest import _guest
-from quarry_guest.testing import Host, Measured, OtherCall
+from quarry_guest.testing import Host, Limits, Measured, OtherCall
+
+
+class Unshown:
+    def __str__(self) -> str:
+        raise ValueError("no text")
 
 
 class Test(unittest.TestCase):
@@ -70,6 +79,73 @@ class Test(unittest.TestCase):
         self.assertEqual(host.query("delete").text(), "2")
         for name in ("put", "delete_", "__class__"):
             self.fails("unknown-method", lambda: host.query(name))
+
+    def test_the_clock_of_a_handler_is_that_of_its_host(self) -> None:
+        first = 1_767_225_600
+
+        class Clocked(Guest):
+            def __init__(self) -> None:
+                self.made = seconds()
+
+            @call
+            def now(self, call: Call) -> list[float]:
+                utc = datetime.now(timezone.utc)
+                self_made = datetime(2026, 1, 1)
+                assert isinstance(utc, datetime) and isinstance(self_made, dates.datetime) and isinstance(date.today(), date)
+                return [
+                    time.time(),
+                    seconds(),
+                    time.time_ns() / 1e9,
+                    utc.timestamp(),
+                    dates.datetime.now().timestamp(),
+                    time.monotonic(),
+                    (self_made - datetime(2025, 12, 31)).total_seconds(),
+                    self.made,
+                ]
+
+            @call
+            def ask(self, call: Call) -> bytes:
+                return cluster.call("a", "now")
+
+            @call
+            def fail(self, call: Call) -> None:
+                raise ValueError("no")
+
+        host = Host(Clocked)
+        host.advance(1500)
+        self.assertEqual(host.call("now").json(), [first + 1.5] * 6 + [86_400, first])
+        # Each host has its own, and the test keeps the machine's.
+        other = Host(Clocked, calls=lambda call: host.call(call.method).payload)
+        self.assertEqual(other.call("ask").json()[1], first + 1.5)
+        self.assertEqual(other.call("now").json()[1], first)
+        self.fails("exception", lambda: host.call("fail"))
+        self.assertIs(seconds, time.time)
+        self.assertGreater(seconds(), first + 86_400)
+        self.assertEqual(type(datetime.now()), datetime)
+
+    def test_what_is_of_a_wrong_type_is_refused_with_what_was_given_and_what_is_wanted(self) -> None:
+        host = Host()
+        for use, message in [
+            (lambda: db.put(1, 2), "a key is bytes or str, not int 1"),
+            (lambda: db.put("a", ["b"]), "a value is bytes or str, not list"),
+            (lambda: db.get("\ud800"), "a key has no UTF-8 form"),
+            (lambda: db.get_many("abc"), "`keys` is a list of keys, not str 'abc'"),
+            (lambda: db.get_many(5), "`keys` is a list of keys, not int 5"),
+            (lambda: db.scan(page_length="9"), "`page_length` is 1 to 10,000, not '9'"),
+            (lambda: db.scan(page_length=True), "`page_length` is 1 to 10,000, not True"),
+            (lambda: timers.set(5, 1), "a timer's name is str, not int 5"),
+            (lambda: timers.cancel(None), "a timer's name is str, not None"),
+            (lambda: cluster.call("a", b"m"), "a method is str, not bytes"),
+            (lambda: metrics.set("a", "much"), "`value` is a number, not str 'much'"),
+            (lambda: metrics.add("a", -1), "`by` is a whole number of 64 bits, from 0, not -1"),
+            (lambda: Reply.text("a").content_type(5), "a media type is str, not int 5"),
+        ]:
+            self.fails("invalid-argument", lambda: host.run(use), message)
+        host.run(lambda: log.info("\ud800", field=Unshown()))
+        self.assertEqual(host.logs[0].message, "\\ud800")
+        self.assertEqual(host.logs[0].fields, {"field": "<Unshown: ValueError in its __str__>"})
+        for returned, part in [(object(), "Object of type object"), (float, "is not JSON serializable"), ("\ud800", "half of a character")]:
+            self.fails("exception", lambda: Host(guest_of(lambda call: returned)).call("run"), part)
 
     def test_optional_interfaces_are_those_that_a_guest_has(self) -> None:
         def none(*_: Any) -> None:
@@ -151,6 +227,21 @@ class Test(unittest.TestCase):
         host.restart()
         self.assertIsNone(host.run(lambda: timers.due_ms("late")))
         self.assertTrue(host.run(lambda: timers.cancel("early")))
+
+    def test_a_shard_that_is_full_of_timers_says_that_there_may_be_room_later(self) -> None:
+        class Timed(Guest):
+            def fire(self, timer: Timer) -> None:
+                pass
+
+        host = Host(Timed, limits=Limits(timers=1))
+        host.run(lambda: timers.set("a", 1_000))
+        for is_durable in (False, True):
+            put = timers.set_durable if is_durable else timers.set
+            full = self.fails("limit", lambda: host.run(lambda: put("b", 1_000)), "limits.timers")
+            self.assertTrue(full.retryable)
+            wrong = self.fails("invalid-argument", lambda: host.run(lambda: put("", 1_000)))
+            self.assertFalse(wrong.retryable)
+            host.run(lambda: put("a", 1_000))
 
     def test_a_crash_takes_back_what_became_of_a_durable_timer(self) -> None:
         fired: list[str] = []

@@ -82,10 +82,12 @@ impl Timers {
         }
     }
 
-    /// The shard closes, and what is in memory is gone.
+    /// The shard closes, and what is in memory is gone. What failed is tried at once where it opens, and its pauses go on.
     pub(super) fn forget(&mut self) {
         self.volatile.clear();
-        self.failed.clear();
+        for failed in self.failed.values_mut() {
+            failed.again_ms = 0;
+        }
         self.early = None;
     }
 
@@ -257,7 +259,7 @@ impl World {
         let durable = self.durable_timers(self.store.last_seq()).map(|due| {
             let failed = self.timers.failed.get(&due.name);
             let failed = failed.filter(|failed| Some(failed.seq) == due.seq);
-            let at = failed.map_or(due.due_ms, |failed| failed.again_ms);
+            let at = failed.map_or(due.due_ms, |failed| failed.again_ms.max(due.due_ms));
             (at, 0, due)
         });
         let all = volatile.chain(durable);

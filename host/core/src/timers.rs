@@ -11,6 +11,16 @@ pub enum Failure {
     Trap,
 }
 
+impl Failure {
+    /// The first pause after it, and the longest.
+    const fn pauses(self) -> (Duration, Duration) {
+        match self {
+            Self::Error => ERROR,
+            Self::Trap => TRAP,
+        }
+    }
+}
+
 /// The first pause after a failure, and the longest.
 const ERROR: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Longer than what the pauses of a trapping guest come to within `limits.trap_window`, so that one timer alone quarantines no shard.
@@ -24,11 +34,37 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// As it was after so many failures of each kind.
+    #[must_use]
+    pub const fn of(errors: u32, traps: u32) -> Self {
+        Self { errors, traps }
+    }
+
+    /// How often it failed with an error.
+    #[must_use]
+    pub const fn errors(&self) -> u32 {
+        self.errors
+    }
+
+    /// How often it trapped.
+    #[must_use]
+    pub const fn traps(&self) -> u32 {
+        self.traps
+    }
+
+    /// Whether this was the longest pause after such a failure. What comes next is then the same, whether it is counted or not.
+    #[must_use]
+    pub fn is_longest(failure: Failure, pause: Duration) -> bool {
+        let (_, longest) = failure.pauses();
+        pause >= longest
+    }
+
     /// The pause after one more failure. Each kind of failure doubles its own pauses.
     pub fn failed(&mut self, failure: Failure) -> Duration {
-        let ((first, longest), count) = match failure {
-            Failure::Error => (ERROR, &mut self.errors),
-            Failure::Trap => (TRAP, &mut self.traps),
+        let (first, longest) = failure.pauses();
+        let count = match failure {
+            Failure::Error => &mut self.errors,
+            Failure::Trap => &mut self.traps,
         };
         let pause = first.saturating_mul(1 << (*count).min(16)).min(longest);
         *count = count.saturating_add(1);
@@ -64,6 +100,30 @@ mod tests {
                 .collect();
             assert_eq!(pauses, seconds, "{failures:?}");
             assert_eq!(backoff.failures() as usize, failures.len());
+        }
+    }
+
+    /// Of a count that is kept as long as pauses grow nothing is missing.
+    #[test]
+    fn pauses_go_on_after_the_last_count_that_mattered() {
+        for failure in [Error, Trap] {
+            let (mut counted, mut kept) = (Backoff::default(), Backoff::default());
+            let mut stored = 0;
+            for nth in 0..20 {
+                let pause = counted.failed(failure);
+                assert_eq!(kept.failed(failure), pause, "{failure:?} {nth}");
+                // It is read again before each.
+                kept = match Backoff::is_longest(failure, pause) {
+                    true if failure == Error => Backoff::of(stored, 0),
+                    true => Backoff::of(0, stored),
+                    false => {
+                        stored += 1;
+                        assert_eq!(stored, kept.errors() + kept.traps());
+                        kept
+                    }
+                };
+            }
+            assert!(stored <= 6, "{failure:?}: {stored} counts were kept");
         }
     }
 

@@ -130,7 +130,8 @@ The command is `module.build` of quarry.toml; for Rust, without one, `cargo buil
 
 Examples:
   quarry build
-  quarry build examples/counter --json";
+  quarry build examples/counter --json
+  quarry build --update-sdk my-guest";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -249,6 +250,9 @@ pub struct Settings {
     /// An option for the guest; the value is JSON, or else text (key `module.options`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = key_value)]
     pub option: Vec<Assignment>,
+    /// What the guest may use beyond its shard, e.g. `http:api.example.com` (key `module.grants`)
+    #[arg(long, value_name = "http:HOST[:PORT]")]
+    pub grant: Vec<String>,
     /// Where HTTP listens; port 0 takes a free one (key `http.listen`)
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
@@ -341,6 +345,9 @@ pub struct Build {
     /// The guest's project
     #[arg(default_value = ".")]
     pub dir: PathBuf,
+    /// First put this program's SDK in the place of the project's copy of one (quarry_guest); the copy is kept in target/quarry_guest.before
+    #[arg(long)]
+    pub update_sdk: bool,
 }
 
 /// Arguments of `quarry verify`.

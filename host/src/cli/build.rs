@@ -12,9 +12,11 @@ use sha2::{Digest, Sha256};
 
 mod command;
 mod component;
+mod missing;
 mod recipe;
+mod sdk;
 
-use super::{Error as CliError, Exit, Output, args::Build};
+use super::{Error as CliError, Exit, Output, args::Build, language::Language};
 use crate::{
     clock,
     config::{self, Config, FileSource, Module, Sources, units::Size},
@@ -118,19 +120,27 @@ pub fn module_of(dir: &Path) -> Result<Module, Error> {
 pub async fn build(
     dir: &Path,
     module: &Module,
-    on_output: impl FnMut(&str),
+    mut on_output: impl FnMut(&str),
 ) -> Result<Built, Error> {
     let start = clock::now();
+    if let Some(warning) = sdk::check(dir, module)? {
+        on_output(&warning);
+    }
     let recipe = recipe::of(dir, module)?;
     if let Some(folder) = recipe.component.as_deref().and_then(Path::parent) {
         fs::create_dir_all(folder).map_err(|error| {
             Error::NoComponent(format!("cannot make {}: {error}", folder.display()))
         })?;
     }
-    let made = command::run(dir, &recipe, on_output).await?;
+    let made = command::run(dir, &recipe, &mut on_output).await?;
+    if let Some(version) = &made.sdk
+        && let Some(warning) = sdk::check_rust(version)?
+    {
+        on_output(&warning);
+    }
     let path = match (
         module.path.as_ref().or(recipe.component.as_ref()),
-        made.as_slice(),
+        made.components.as_slice(),
     ) {
         (Some(path), _) => path.clone(),
         (None, [path]) => path.clone(),
@@ -150,7 +160,9 @@ pub async fn build(
             )));
         }
     };
-    component::put(path.clone()).await?;
+    // A command of the project's own may be of any language.
+    let language = Language::of(&module.language).filter(|_| module.build.is_none());
+    component::put(path.clone(), language).await?;
     let (bytes, sha256) = measure(&path)?;
     Ok(Built {
         path,
@@ -162,6 +174,9 @@ pub async fn build(
 
 pub(super) async fn run(args: &Build, out: Output) -> Result<Exit, CliError> {
     let module = module_of(&args.dir)?;
+    if args.update_sdk {
+        out.note(&sdk::update(&args.dir, &module)?);
+    }
     let built = tokio::select! {
         // The signal first: it is watched for before a compiler starts, which would outlive this program.
         biased;

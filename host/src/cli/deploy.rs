@@ -127,7 +127,7 @@ async fn check(source: &Source, way: &Way) -> Result<(), Error> {
         grant.map_err(|error| Error::Usage(error.to_string()))?;
     }
     if !way.has_node() {
-        grants::honoured(&source.grants).map_err(|why| refused(&why))?;
+        _ = grants::honoured(&source.grants).map_err(|why| refused(&why))?;
         super::verify::check(&config, limits, &source.component, shown, &text).await?;
     }
     Ok(())

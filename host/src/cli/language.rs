@@ -43,6 +43,23 @@ impl Language {
         Some(row.0)
     }
 
+    /// The line that makes a guest of a program in this language: it exports the handler of calls.
+    pub(super) fn export(self) -> &'static str {
+        match self {
+            Self::Rust => {
+                "`quarry_guest::export!(Guest);`, with the name of your type, in src/lib.rs"
+            }
+            Self::Ts | Self::Js => "`export default defineGuest({ calls: { ... } })` to src/app",
+            Self::Python => "`@export` before the class of the guest, in app/__init__.py",
+            Self::C => {
+                "`QUARRY_EXPORT_CALL(call)`, with the name of your function, to a file in src"
+            }
+            Self::Go => {
+                "`import quarry \"quarry/guest\"`, and `func init() { quarry.Handle(call) }`, to main.go"
+            }
+        }
+    }
+
     /// The languages as `module.language` names them, for messages.
     pub(super) fn known() -> String {
         LANGUAGES.map(|(_, names)| names[0]).join(", ")

@@ -8,7 +8,7 @@ use super::{Error, Exit, Output, args::New, language::Language};
 
 mod name;
 pub(super) mod sdk;
-mod templates;
+pub(super) mod templates;
 
 pub(super) fn run(args: &New, out: Output) -> Result<Exit, Error> {
     let name = name::of(&args.path, args.lang)?;

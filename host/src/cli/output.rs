@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Error;
+use super::{Error, build};
 use crate::client;
 
 /// Characters of a cell of a table, at most; `--json` has all of it.
@@ -66,7 +66,8 @@ impl Output {
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
 
-    /// Prints why a verb failed: `error: ...`, or `{"error": {"code", "message"}}`, with all that a node or a guest said of a refusal.
+    /// Prints why a verb failed: `error: ...`, or `{"error": {"code", "message"}}`, with all that a node or a guest said of a refusal,
+    /// or a compiler of a guest (`output`, the end of its standard error).
     pub fn error(self, error: &Error) {
         let mut message = error.to_string();
         let mut source = std::error::Error::source(error);
@@ -85,6 +86,9 @@ impl Output {
                 told["source"] = refusal.source.as_str().into();
                 told["retryable"] = refusal.retryable.into();
                 told["shard"] = refusal.shard.into();
+            }
+            if let Error::Build(build::Error::Failed { stderr, .. }) = error {
+                told["output"] = stderr.as_str().into();
             }
             self.note(&json!({"error": told}).to_string());
         } else {

@@ -125,7 +125,11 @@ pub(super) async fn follow(
     if wait.no_wait || within.is_zero() {
         return begun(ordered, rollout, way, out);
     }
-    let ended = wait::wait(way, rollout, within, goal, out).await?;
+    let mine = wait::Mine {
+        rollout,
+        order: ordered["order"].as_str().map(str::to_owned),
+    };
+    let ended = wait::wait(way, &mine, within, goal, out).await?;
     tell(rollout, &ended, goal, within, out)?;
     Ok(ended.end.exit(goal))
 }
@@ -203,7 +207,11 @@ async fn watched(way: &Way, out: Output) -> Result<Exit, Error> {
     }
     let rollout = status["rollout"].as_u64().unwrap_or_default();
     let forever = Duration::MAX;
-    let ended = wait::watch(way, rollout, out).await?;
+    let mine = wait::Mine {
+        rollout,
+        order: status["active"]["order"].as_str().map(str::to_owned),
+    };
+    let ended = wait::watch(way, &mine, out).await?;
     if out.json {
         out.event(&report::outcome(rollout, &ended))?;
     } else {

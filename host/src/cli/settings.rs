@@ -59,6 +59,10 @@ impl args::Settings {
         ] {
             flags.extend(value.as_ref().map(|value| flag(name, key.into(), value)));
         }
+        if !self.grant.is_empty() {
+            let all = self.grant.join(",");
+            flags.push(flag("--grant", "module.grants".into(), &all));
+        }
         for (name, table, entries) in [
             ("--store-option", "store_options", &self.store_option),
             ("--option", "module.options", &self.option),

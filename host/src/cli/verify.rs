@@ -10,7 +10,7 @@ use super::args::Verify;
 use super::{Error, Exit, Output, build, running};
 use crate::clock;
 use crate::config::{Config, FileSource, Flag, Sources};
-use crate::guest::wasm::inspect;
+use crate::guest::wasm::{Inspection, inspect};
 use crate::guest::{Failure, Limits, Module};
 
 pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
@@ -46,7 +46,7 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     out.line(&format!("{shown} is a Quarry guest"))?;
     out.line(&format!("  size      {} bytes", inspection.size))?;
     out.line(&format!("  digest    {}", inspection.digest))?;
-    out.line(&format!("  exports   {}", exports(inspection.exports)))?;
+    out.line(&format!("  exports   {}", exports(&inspection)))?;
     out.line(&format!(
         "  compiled  in {compiled:.0?} (kept in the cache)"
     ))?;
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &Verify, out: Output) -> Result<Exit, Error> {
     Ok(Exit::Done)
 }
 
-/// Compiles a component, and has it check its options.
+/// Compiles a component, makes an instance of it, and has that check its options.
 pub(super) async fn check(
     config: &Config,
     limits: Limits,
@@ -73,14 +73,19 @@ pub(super) async fn check(
     let (name, limits) = (config.module.name.as_str(), Arc::new(limits));
     let loaded = guests.load(component.clone(), name.into(), 0, limits).await;
     let module = loaded.map_err(|error| Error::Failed(format!("{shown}: {error}")))?;
-    module.validate(options).await.map_err(|failure| {
+    let done = if module.describe().exports.options {
+        module.validate(options).await
+    } else {
+        module.try_out(options).await
+    };
+    done.map_err(|failure| {
         Error::Failed(match failure {
             Failure::Error(error) => format!(
                 "{shown}: the guest refuses its options {options}: {}",
                 error.message
             ),
             Failure::Trap(trap) => {
-                format!("{shown}: the guest failed to check its options: {trap}")
+                format!("{shown}: the guest failed when an instance of it was made to check its options: {trap}")
             }
             Failure::NoRoom(why) => format!("{shown}: its options were not checked: {why}"),
         })
@@ -110,8 +115,11 @@ pub(super) async fn target(target: &Path, out: Output) -> Result<(PathBuf, PathB
     Ok((target.to_owned(), folder))
 }
 
-fn exports(exports: crate::guest::Exports) -> String {
-    let optional = [
+fn exports(inspection: &Inspection) -> String {
+    let exports = inspection.exports;
+    let all = [
+        ("handler", inspection.handler),
+        ("wasi:http/incoming-handler", exports.http),
         ("queries", exports.queries),
         ("lifecycle", exports.lifecycle),
         ("options", exports.options),
@@ -120,12 +128,10 @@ fn exports(exports: crate::guest::Exports) -> String {
         ("handoff", exports.handoff),
         ("migration", exports.migration),
     ];
-    let mut names = vec!["handler"];
-    names.extend(
-        optional
-            .into_iter()
-            .filter(|(_, there)| *there)
-            .map(|(name, _)| name),
-    );
+    let names: Vec<_> = all
+        .into_iter()
+        .filter(|(_, there)| *there)
+        .map(|(name, _)| name)
+        .collect();
     names.join(", ")
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quarry_core::deploy::Command;
+use quarry_core::lease::record::Nonce;
 use serde_json::{Value, json};
 
 use super::Error;
 use super::args::{Settings, Where};
-use crate::client::{Client, percent};
+use crate::client::{self, Client, percent};
 use crate::config::Config;
 use crate::deploy::wire::{self, OrderBody, What};
 use crate::deploy::{DeployError, Objects};
@@ -18,6 +19,8 @@ use crate::store::Store;
 
 /// How long a node may take to do something in the bucket.
 const ORDER: Duration = Duration::from_secs(120);
+/// How often an order is given whose answer does not come for want of the connection.
+const TRIES: u32 = 3;
 /// How long a component may take to get to a node and into the bucket.
 const UPLOAD: Duration = Duration::from_secs(900);
 /// The pause between two looks at the record, without a node that tells when it changes.
@@ -128,10 +131,34 @@ impl Way {
         }
     }
 
-    /// Orders a rollout.
-    pub async fn order(&self, order: OrderBody) -> Result<Value, Error> {
+    /// Orders a rollout. What it began is told with the number of the order, by which it is known.
+    pub async fn order(&self, mut order: OrderBody) -> Result<Value, Error> {
+        let number = Nonce::new(rand::random()).to_string();
+        order.order = Some(number.clone());
+        let mut ordered = self.put_order(order).await?;
+        if ordered["outcome"] == "begun" {
+            ordered["order"] = number.into();
+        }
+        Ok(ordered)
+    }
+
+    async fn put_order(&self, order: OrderBody) -> Result<Value, Error> {
         match self {
-            Self::Node(client) => Ok(client.post_json("/v1/rollout", &order, ORDER).await?),
+            Self::Node(client) => {
+                let mut tries = TRIES;
+                loop {
+                    tries -= 1;
+                    let ordered = client.post_json("/v1/rollout", &order, ORDER).await;
+                    match ordered {
+                        // It may have been sent. Given again it begins nothing anew, but what goes back from one revision would go back once
+                        // more.
+                        Err(client::Error::Lost { .. }) if tries > 0 && !order.back => {
+                            tokio::time::sleep(LOOK).await;
+                        }
+                        ordered => return Ok(ordered?),
+                    }
+                }
+            }
             Self::Bucket(Bucket { objects, shards }) => {
                 let (what, options) = order.read(*shards)?;
                 let ordered = match what {

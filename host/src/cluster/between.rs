@@ -17,6 +17,7 @@ impl Node {
             route: Arc::new(Between(Arc::downgrade(self))),
             waits: self.waits.clone(),
             metrics: self.between.clone(),
+            outside: self.outside.clone(),
             payload: usize::try_from(self.config.http.max_body).unwrap_or(usize::MAX),
         }
     }

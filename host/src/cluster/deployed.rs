@@ -5,6 +5,7 @@
 //! - `adopter` has the shards of this node run what the record says.
 //! - `said` is what a node tells others of that.
 //! - `coordinator` carries a rollout on; any node can.
+//! - `outside` is what nodes hear of one that cannot run it, and has not joined them for that.
 //! - `orders` is what operators want; `super::rollout` what they are told.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use quarry_core::deploy::{Outcome, RolloutRecord};
 use tokio::sync::{Notify, watch};
 
 use self::adopter::Adopting;
+use self::outside::Outside;
 use super::node::Node;
 use super::rollout::outcome_word;
 use super::wanted::Wanted;
@@ -26,6 +28,7 @@ use crate::transport::Ask;
 pub(super) mod adopter;
 pub(super) mod coordinator;
 pub(super) mod orders;
+pub(super) mod outside;
 pub mod said;
 
 pub(super) use adopter::{another, ready};
@@ -42,6 +45,7 @@ pub(super) struct Deployed {
     pub objects: Objects,
     pub catalog: Catalog,
     pub metrics: DeployMetrics,
+    pub outside: Outside,
     followed: watch::Sender<Followed>,
     /// Somebody says that the record has changed.
     look: Notify,
@@ -90,6 +94,7 @@ impl Deployed {
             objects,
             catalog,
             metrics: DeployMetrics::new(cluster),
+            outside: Outside::default(),
             followed: watch::Sender::new(Followed::default()),
             look: Notify::new(),
             poke: Notify::new(),

@@ -1,6 +1,6 @@
 //! What a cluster begins with: the first revision of one to which nothing was deployed yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -47,7 +47,7 @@ impl Founding {
                 size: self.component.len() as u64,
                 options,
                 limits: BTreeMap::new(),
-                grants: BTreeSet::new(),
+                grants: node.config.module.grants.iter().cloned().collect(),
                 prefix: String::new(),
             };
             let draft = Draft {
@@ -72,7 +72,7 @@ impl Founding {
                     event = "deploy.other_module",
                     cluster = &*node.cluster,
                     revision,
-                    "the cluster runs another module, or the same with other options, and goes on with that: `module.path` and `module.options` (--module, --option) are what a cluster begins with. `quarry deploy` rolls them out"
+                    "the cluster runs another module, or the same with other options or grants, and goes on with that: `module.path`, `module.options` and `module.grants` (--module, --option, --grant) are what a cluster begins with. `quarry deploy` rolls them out"
                 );
             }
             // The node follows the record, and tells what is wrong with it until somebody repairs it.

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::db::open::Databases;
 use crate::deploy::Loaded;
 use crate::guest::calls::waits::Waits;
+use crate::guest::outgoing::Outside;
 use crate::lease::handle::Leases;
 use crate::metrics::{self, BetweenMetrics};
 use crate::shard::sample::Samples;
@@ -47,6 +48,8 @@ pub(super) struct Node {
     pub waits: Arc<Waits>,
     /// Counts calls between shards.
     pub between: Arc<BetweenMetrics>,
+    /// The way of guests to hosts that they are granted.
+    pub outside: Arc<Outside>,
     /// What calls come to, by revision.
     pub samples: Arc<Samples>,
     /// What follows the rollout record; none where the node was started with a guest of its own.

@@ -242,6 +242,12 @@ impl Service for Node {
                 self.told_of_rollout(counter);
                 Told::Done
             }
+            Ask::Outside { node, why } => {
+                if let Some(deployed) = &self.deployed {
+                    deployed.outside.heard(&node, &why);
+                }
+                Told::Done
+            }
             Ask::Durable {
                 shard,
                 seq,

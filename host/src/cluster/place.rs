@@ -140,6 +140,11 @@ impl Place {
 }
 
 impl Waiting {
+    /// Where the leases lie; none of a strategy without.
+    pub fn leases(&self) -> Option<&Arc<dyn LeaseStore>> {
+        self.leased.as_ref().map(|(_, store, _)| store)
+    }
+
     /// Begins to open shards; gives how the loop's first round goes, where there is a loop.
     pub fn begin(self, node: &Arc<Node>) -> Option<watch::Receiver<Progress>> {
         let options = RunnerOptions {

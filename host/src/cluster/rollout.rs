@@ -29,7 +29,7 @@ pub struct RolloutStatus {
     pub active: Option<ActiveView>,
     /// How the one before ended.
     pub last: Option<EndedView>,
-    /// The nodes that live, by name.
+    /// The nodes that live, by name, and those that would join them if they could run what the record says.
     pub nodes: Vec<NodeRollout>,
     /// Every shard, by its number.
     pub shards: Vec<ShardRollout>,
@@ -50,6 +50,8 @@ pub struct ActiveView {
     pub target: u64,
     /// Who ordered it.
     pub by: String,
+    /// Which order it was, in 32 hex digits; zeros where the record knows of none.
+    pub order: String,
     /// `all`, `waves`, `canary` or `chosen`.
     pub plan: &'static str,
     /// Of waves and a canary, how many of the shards.
@@ -75,6 +77,8 @@ pub struct EndedView {
     pub rollout: u64,
     /// What was rolled out.
     pub target: u64,
+    /// Which order it was, as [`ActiveView::order`].
+    pub order: String,
     /// `adopted`, `rolled-back`, `refused`: no shard was touched, or `superseded`: another rollout began before every shard had gone back.
     pub outcome: &'static str,
     /// Why; empty when there is nothing to say.
@@ -156,6 +160,9 @@ impl Cluster {
         let target = shown_target(&record);
         let said = self.node.all_say(record.number, target).await;
         let mut status = status(&followed, &record, self.shards(), &said);
+        let outside = deployed.outside.listed(|node| said.contains_key(node));
+        status.nodes.extend(outside);
+        status.nodes.sort_by(|a, b| a.node.cmp(&b.node));
         status.trouble = followed.trouble.as_ref().map(ToString::to_string);
         if status.trouble.is_none() {
             let lacks = adopter::lacks(&self.node, deployed);
@@ -255,6 +262,7 @@ fn active_view(active: &Active, followed: &Followed, shards: u32) -> ActiveView 
     ActiveView {
         target: active.target,
         by: active.by.clone(),
+        order: active.order.to_string(),
         plan,
         percent,
         phase: phase_word(active.phase),
@@ -270,6 +278,7 @@ fn ended_view(ended: &Ended) -> EndedView {
     EndedView {
         rollout: ended.number,
         target: ended.target,
+        order: ended.order.to_string(),
         outcome: outcome_word(ended.outcome),
         why: ended.why.clone(),
     }

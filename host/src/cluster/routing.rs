@@ -540,6 +540,7 @@ impl Node {
             content_type,
             seq,
             revision,
+            http,
         } = outcome;
         CallReply {
             payload,
@@ -548,6 +549,7 @@ impl Node {
             seq,
             revision,
             node: self.node.clone(),
+            http,
         }
     }
 

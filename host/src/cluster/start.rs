@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Cluster;
-use super::deployed::{self, Deployed};
+use super::deployed::{self, Deployed, outside};
 use super::founding::Founding;
 use super::node::{Alive, Node, PROBE_TIME};
 use super::peers::{Bound, Peers};
@@ -25,8 +25,10 @@ use crate::db::cache::NodeCache;
 use crate::db::maintenance::{self, Maintenance};
 use crate::db::open::Databases;
 use crate::db::{merge, settings};
+use crate::deploy::grants::grants;
 use crate::deploy::{Catalog, DeployError, Loaded, Loader, Objects};
 use crate::gate::flusher;
+use crate::guest::outgoing::Outside;
 use crate::guest::{Failure, Limits, Module};
 use crate::lease::LeaseStore;
 use crate::lease::driver::Progress;
@@ -392,6 +394,11 @@ impl Cluster {
             peers: std::sync::OnceLock::new(),
             waits: Arc::default(),
             between: Arc::new(metrics::BetweenMetrics::new(&cluster)),
+            outside: Outside::new(
+                threads.web(),
+                config.limits.http_connect_time,
+                metrics::OutgoingMetrics::new(&cluster),
+            ),
             probe: Mutex::new(ProbeState {
                 status: ProbeStatus::Pending,
                 last_error: None,
@@ -536,6 +543,7 @@ async fn take_shards_later(node: Arc<Node>, why: Arc<str>, waiting: Waiting) {
         tokio::select! {
             () = node.stop.cancelled() => return,
             () = deployed::another(&node, &reason) => {}
+            () = outside::tell(&node, waiting.leases(), &reason) => {}
         }
         why = tokio::select! {
             () = node.stop.cancelled() => return,
@@ -656,6 +664,7 @@ impl From<&Config> for Limits {
             wall_time: limits.wall_time,
             start_time: limits.start_time,
             stop_time: limits.stop_time,
+            drain: limits.drain,
             handoff_time: limits.handoff_time,
             handoff_bytes: size(limits.handoff_bytes),
             migrate_step_time: limits.migrate_step_time,
@@ -675,6 +684,11 @@ impl From<&Config> for Limits {
             trap_window: limits.trap_window,
             query_instances: limits.query_instances,
             call_depth: limits.call_depth,
+            http_headers: size(limits.http_headers),
+            http_requests: limits.http_requests,
+            http_request_body: size(limits.http_request_body),
+            http_response_body: size(limits.http_response_body),
+            grants: grants(&config.module.grants),
             ..Self::default()
         }
     }

@@ -8,13 +8,14 @@ use tokio::sync::oneshot;
 
 use super::node::Node;
 use super::start::{StartError, validate};
+use super::status::ShardState;
 use super::wanted::Wanted;
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 use crate::deploy::Loaded;
 use crate::guest::Module;
 use crate::shard::Control;
-use crate::shard::swap::{NotSwapped, Order, SwapStep, Swapped};
+use crate::shard::swap::{NotSwapped, Order, START_GRACE, SwapStep, Swapped, Turn};
 
 /// How much longer than its limits the swap of a shard may take.
 const SWAP_GRACE: Duration = Duration::from_secs(5);
@@ -209,44 +210,72 @@ pub(super) async fn one(
         return (shard, None);
     };
     let (done, outcome) = oneshot::channel();
+    let turn = Arc::new(Turn::new());
     let swap = Control::Swap(Order {
         module: loaded.module.clone(),
         options: loaded.options.clone(),
         carry_memory: options.carry_memory,
+        turn: turn.clone(),
         done,
     });
     if handle.control(swap).await.is_err() {
         return (shard, None);
     }
+    let failed = |step, message: String| {
+        let error = CallError::host(CallErrorKind::Timeout, message).at(shard);
+        (shard, Some(Err(NotSwapped { step, error })))
+    };
+    let drain = drain(node, &loaded.module);
+    // A shard whose guest is just being started comes to the swap after that, which has a limit of its own.
+    let starts = || node.slots[shard as usize].report().status == ShardState::Starting;
+    let start = node.config.limits.start_time + START_GRACE;
+    let answer = async {
+        tokio::select! {
+            biased;
+            outcome = outcome => Some(outcome),
+            () = turn.overdue(drain, starts, start) => None,
+        }
+    };
     // An instance is made beside the calls, and one more where an old one is lost on the way. All of it is bounded for a component; native
     // logic may hang.
-    let limit = limit(node, &loaded.module, handle.wall_time());
-    match clock::timeout(limit, outcome).await {
-        Ok(outcome) => {
+    let limit = limit(node, &loaded.module, drain);
+    match clock::timeout(limit, answer).await {
+        Ok(Some(outcome)) => {
             let at = |why: NotSwapped| NotSwapped {
                 error: why.error.at(shard),
                 ..why
             };
             (shard, outcome.ok().map(|outcome| outcome.map_err(at)))
         }
-        Err(_) => {
-            let message = format!("it did not swap within {limit:?}");
-            let error = CallError::host(CallErrorKind::Timeout, message).at(shard);
-            let step = SwapStep::Answer;
-            (shard, Some(Err(NotSwapped { step, error })))
-        }
+        Ok(None) => failed(
+            SwapStep::Drain,
+            format!(
+                "what the guest was doing when the swap was due is still in progress after {drain:?}, and goes on; set limits.drain higher, or swap again once it has ended"
+            ),
+        ),
+        Err(_) => failed(
+            SwapStep::Answer,
+            format!("it did not swap within {limit:?}"),
+        ),
     }
 }
 
-/// How long the swap of a shard to a module may take, where calls by the present one may last for `call`.
-fn limit(node: &Node, module: &Arc<dyn Module>, call: Duration) -> Duration {
+/// How long the swap of a shard to a module may wait for what is in progress.
+fn drain(node: &Node, module: &Arc<dyn Module>) -> Duration {
+    let own = module.limits().map(|own| own.drain);
+    own.unwrap_or(node.config.limits.drain)
+}
+
+/// How long the swap of a shard to a module may take. It may wait as long as `drain` for its turn: when it is ordered, when the instance is
+/// made, and for a step of its migration.
+fn limit(node: &Node, module: &Arc<dyn Module>, drain: Duration) -> Duration {
     let (config, own) = (&node.config.limits, module.limits());
     let most = |config: Duration, own: Option<Duration>| own.map_or(config, |own| own.max(config));
     let start = most(config.start_time, own.map(|own| own.start_time));
     let handoff = most(config.handoff_time, own.map(|own| own.handoff_time));
     let stop = most(config.stop_time, own.map(|own| own.stop_time));
     let migration = migration_time(node, module);
-    config.wall_time.max(call) + start * 4 + migration + handoff * 2 + stop + SWAP_GRACE
+    drain * 3 + start * 5 + migration + handoff * 2 + stop + SWAP_GRACE
 }
 
 /// How long a module may take to migrate the data of a shard.

@@ -87,6 +87,7 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use quarry_core::deploy::{Active, Gates, Phase, Plan, Selection};
+    use quarry_core::lease::record::Nonce;
 
     use super::*;
     use crate::guest::native::{self, Logic};
@@ -121,6 +122,7 @@ mod tests {
         let active = |phase| Active {
             target: 2,
             by: "ann".into(),
+            order: Nonce::new(7),
             plan: Plan::Chosen,
             gates: Gates::default(),
             step_timeout_ms: 1000,

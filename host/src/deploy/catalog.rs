@@ -268,7 +268,7 @@ impl Maker {
 
     /// The options and limits of a module, or what of them this node does not have.
     fn terms(&self, module: &ModuleSpec) -> Result<(Arc<str>, Arc<Limits>), String> {
-        honoured(&module.grants)?;
+        let grants = honoured(&module.grants)?;
         let options = match module.options.as_str() {
             "" => "{}",
             options => options,
@@ -280,6 +280,8 @@ impl Maker {
             return Err("its options are no JSON object".into());
         }
         let limits = limits(&self.config, &module.limits).map_err(|error| error.to_string())?;
+        // Its own, and not what the node's configuration grants to a module that it begins with.
+        let limits = Limits { grants, ..limits };
         Ok((options.into(), Arc::new(limits)))
     }
 }

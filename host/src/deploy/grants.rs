@@ -1,4 +1,4 @@
-//! What a revision may use beyond its shard: the form of a grant, and whether this node can honour it.
+//! What a revision may use beyond its shard: the form of a grant, and whether this node can honour it. `guest/outgoing.rs` holds guests to it.
 //!
 //! | grant | what it allows |
 //! |---|---|
@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use quarry_core::deploy::ModuleSpec;
 use quarry_core::lease::record::RecordError;
@@ -88,19 +89,25 @@ pub fn check(modules: &[ModuleSpec]) -> Result<(), RecordError> {
     Ok(())
 }
 
-/// Whether this node can honour these grants. The one place that says so: nothing that a grant allows is there yet, and a guest that was
-/// started without it would fail at work instead of here.
+/// These grants as this node honours them. The one place that says so: a guest that was started without one that it was given would fail at
+/// work instead of here.
 ///
 /// # Errors
-/// Which it cannot, and what to do.
-pub fn honoured(grants: &BTreeSet<String>) -> Result<(), String> {
-    let Some(given) = grants.first() else {
-        return Ok(());
-    };
-    let grant: Grant = given.parse().map_err(|error: BadGrant| error.to_string())?;
-    Err(format!(
-        "it is granted `{grant}`, which no node of this version can honour: guests have no outgoing HTTP yet. Deploy it without grants (`--grant`)"
-    ))
+/// Which it cannot honour, as one of a newer version, and what to do.
+pub fn honoured(grants: &BTreeSet<String>) -> Result<Arc<[Grant]>, String> {
+    let parsed = grants.iter().map(|given| {
+        given.parse().map_err(|error: BadGrant| {
+            format!("it is granted what this node cannot honour: {error}. Deploy it without, or update the node")
+        })
+    });
+    parsed.collect()
+}
+
+/// The grants of texts that were checked; what is none is left out.
+#[must_use]
+pub fn grants<'g>(texts: impl IntoIterator<Item = &'g String>) -> Arc<[Grant]> {
+    let parsed = texts.into_iter().filter_map(|text| text.parse().ok());
+    parsed.collect()
 }
 
 impl FromStr for Grant {
@@ -237,12 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn no_node_of_this_version_honours_any() {
-        assert_eq!(honoured(&BTreeSet::new()), Ok(()));
-        let grants = BTreeSet::from(["http:a.b".to_owned()]);
-        let why = honoured(&grants).expect_err("none is");
+    fn what_is_a_grant_is_honoured_and_what_is_none_is_named() {
+        let of = |texts: &[&str]| honoured(&texts.iter().map(ToString::to_string).collect());
+        assert_eq!(of(&[]).map(|grants| grants.len()), Ok(0));
+        assert_eq!(
+            of(&["http:a.b", "http:*.c.d:80"]).map(|grants| grants.len()),
+            Ok(2)
+        );
+        let why = of(&["http:a.b", "files:/data"]).expect_err("none of this version");
         assert!(
-            why.contains("`http:a.b`") && why.contains("without grants"),
+            why.contains("files:/data") && why.contains("update the node"),
             "{why}"
         );
     }

@@ -7,8 +7,9 @@ use crate::guest::Limits;
 
 /// The limits that a revision may set. The others bound what the node keeps for a shard whatever its guest is: its queue, what it writes,
 /// how it is quarantined.
-pub const OF_A_REVISION: [&str; 10] = [
+pub const OF_A_REVISION: [&str; 11] = [
     "cpu_time",
+    "drain",
     "handoff_bytes",
     "handoff_time",
     "memory",
@@ -91,6 +92,7 @@ mod tests {
                 ("memory", "64MiB"),
                 ("cpu_time", "250ms"),
                 ("open_resources", "7"),
+                ("drain", "2s"),
             ]),
         )
         .expect("valid");
@@ -98,6 +100,7 @@ mod tests {
             memory: 64 << 20,
             cpu_time: Duration::from_millis(250),
             open_resources: 7,
+            drain: Duration::from_secs(2),
             ..own
         };
         assert_eq!(changed, expected);
@@ -111,6 +114,7 @@ mod tests {
             (&[("memory", "1B")], "a size from 1MiB to 4GiB"),
             (&[("memory", "much")], "memory"),
             (&[("cpu_time", "")], "cpu_time"),
+            (&[("drain", "0s")], "a duration from 1ms"),
             (&[("open_resources", "-1")], "a whole number from 1"),
             (&[("cpu_time", "31s")], "over its whole time"),
             (&[("wall_time", "10ms")], "over its whole time"),

@@ -10,6 +10,7 @@ use quarry_core::deploy::{
     Command, Digest, Gates, ModuleSpec, NoSelection, Phase, Plan, Refused, Revision, RolloutRecord,
     Selection, command,
 };
+use quarry_core::lease::record::Nonce;
 use serde::Serialize;
 
 use super::objects::{Draft, Error, Objects, Stored, Written};
@@ -31,6 +32,9 @@ pub const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 pub struct RolloutOptions {
     /// Who wants it, at most 256 bytes.
     pub by: String,
+    /// Which order it is, where that is to be known: the same order given again begins nothing anew, for as long as the record knows of its
+    /// rollout (while it is in progress, and until another one has ended). A fresh number where there is none.
+    pub order: Option<Nonce>,
     /// How it goes on.
     pub plan: Plan,
     /// The shards that go first; none unless the plan is [`Plan::Chosen`].
@@ -47,6 +51,7 @@ impl Default for RolloutOptions {
     fn default() -> Self {
         Self {
             by: String::new(),
+            order: None,
             plan: Plan::All,
             first: Selection::None,
             gates: Gates::default(),
@@ -220,17 +225,22 @@ impl Objects {
         options: &RolloutOptions,
     ) -> Result<Ordered, DeployError> {
         options.check()?;
+        let order = options.number();
         let seen = self.rollout().await?;
+        if let Some(begun) = seen.as_ref().and_then(|seen| begun(&seen.record, order)) {
+            return Ok(begun);
+        }
         if let Some(same) = self.same(seen.as_ref(), &draft).await? {
             return Ok(same);
         }
         let record = seen.map_or_else(RolloutRecord::fresh, |seen| seen.record);
         // Before anything is written: a revision for nothing would be left over.
-        let next = command(&record, options.order(u64::MAX)).map_err(DeployError::Refused)?;
+        let next =
+            command(&record, options.order(u64::MAX, order)).map_err(DeployError::Refused)?;
         next.encode().map_err(Error::Invalid)?;
         self.has_modules(&draft.modules).await?;
         let revision = self.create_revision(draft).await?;
-        self.begin(revision.number, options).await
+        self.begin(revision.number, options, order).await
     }
 
     /// Orders the rollout of a revision that was recorded before; to go back to an older one is the same.
@@ -245,7 +255,7 @@ impl Objects {
         options.check()?;
         let revision = self.revision(target).await?;
         self.has_modules(&revision.modules).await?;
-        self.begin(target, options).await
+        self.begin(target, options, options.number()).await
     }
 
     /// Goes back: a rollout in progress is aborted, and otherwise the revision before is rolled out.
@@ -277,7 +287,8 @@ impl Objects {
         }
     }
 
-    /// Puts an order of an operator into the rollout record. Answers what stands there then.
+    /// Puts an order of an operator into the rollout record. Answers what stands there then. One to roll out that is there already, or was,
+    /// is not put there again: it may be this one, whose outcome was not seen.
     ///
     /// # Errors
     /// When it makes no sense now, or the store fails.
@@ -286,6 +297,11 @@ impl Objects {
             let seen = self.rollout().await?;
             let fresh = RolloutRecord::fresh();
             let record = seen.as_ref().map_or(&fresh, |seen| &seen.record);
+            if let (Some(seen), Command::Deploy { order, .. }) = (&seen, &order)
+                && seen.record.rollout_of(*order).is_some()
+            {
+                return Ok(seen.clone());
+            }
             let next = command(record, order.clone()).map_err(DeployError::Refused)?;
             if let Written::Won(stored) = self.write_rollout(seen.as_ref(), next).await? {
                 return Ok(stored);
@@ -405,17 +421,20 @@ impl Objects {
         Ok(Needed(record.unwrap_or_else(RolloutRecord::fresh)))
     }
 
-    async fn begin(&self, target: u64, options: &RolloutOptions) -> Result<Ordered, DeployError> {
+    async fn begin(
+        &self,
+        target: u64,
+        options: &RolloutOptions,
+        order: Nonce,
+    ) -> Result<Ordered, DeployError> {
         let revision = target;
-        match self.order(options.order(target)).await {
-            Ok(stored) => Ok(Ordered::Begun {
-                rollout: stored.record.number,
-                revision,
-            }),
+        match self.order(options.order(target, order)).await {
+            // Its rollout, whatever became of it meanwhile.
+            Ok(stored) => begun(&stored.record, order).ok_or(DeployError::Changing),
             Err(DeployError::Refused(Refused::Same { revision })) => {
                 Ok(Ordered::Unchanged { revision })
             }
-            // Another one ordered the same; or it was ourselves, and what became of it was not seen.
+            // Another one ordered the same.
             Err(DeployError::Refused(Refused::Busy { number, target, .. }))
                 if target == revision =>
             {
@@ -525,11 +544,17 @@ impl RolloutOptions {
         Ok(())
     }
 
-    fn order(&self, target: u64) -> Command {
+    /// The number of the order.
+    fn number(&self) -> Nonce {
+        self.order.unwrap_or_else(|| Nonce::new(rand::random()))
+    }
+
+    fn order(&self, target: u64, order: Nonce) -> Command {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Command::Deploy {
             target,
             by: self.by.clone(),
+            order,
             plan: self.plan,
             first: self.first.clone(),
             gates: self.gates,
@@ -556,6 +581,12 @@ impl Needed {
             None
         }
     }
+}
+
+/// What an order began.
+fn begun(record: &RolloutRecord, order: Nonce) -> Option<Ordered> {
+    let (rollout, revision) = record.rollout_of(order)?;
+    Some(Ordered::Begun { rollout, revision })
 }
 
 fn value(name: &'static str, value: impl ToString, valid: &str) -> DeployError {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::db::ReadView;
 use crate::guest::native::{self, Logic};
-use crate::guest::{GuestError, InstanceContext, Module, Reply, Request};
+use crate::guest::{GuestError, HttpHead, InstanceContext, Module, Reply, Request};
 
 /// The number that it has as a revision; those in the bucket begin with 1.
 pub const REVISION: u64 = 0;
@@ -23,7 +23,18 @@ struct Placeholder;
 
 #[async_trait]
 impl Logic for Placeholder {
+    const HTTP: bool = true;
+
     async fn call(&mut self, _: &InstanceContext, _: &Request) -> Result<Reply, GuestError> {
+        Err(not_deployed())
+    }
+
+    async fn http(
+        &mut self,
+        _: &InstanceContext,
+        _: &Request,
+        _: &HttpHead,
+    ) -> Result<Reply, GuestError> {
         Err(not_deployed())
     }
 

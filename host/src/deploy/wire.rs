@@ -77,6 +77,9 @@ pub struct OrderBody {
     /// Who wants it.
     #[serde(default)]
     pub by: String,
+    /// Which order it is: 32 lower-case hex digits that whoever gives it draws at random, so that it can be given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
     /// How it goes on.
     #[serde(default)]
     pub plan: PlanWord,
@@ -198,9 +201,14 @@ impl OrderBody {
             latency_percent,
             least_calls,
         } = self.gates;
+        let order = self.order.as_ref().map(|order| {
+            let valid = "valid are 32 lower-case hex digits, drawn at random for each order";
+            order.parse().map_err(|_| wrong("order", order, valid))
+        });
         let default = RolloutOptions::default();
         let options = RolloutOptions {
             by: self.by,
+            order: order.transpose()?,
             plan,
             first,
             gates: Gates {
@@ -347,12 +355,12 @@ pub fn record(record: &RolloutRecord) -> Value {
     let active = record.active.as_ref().map(|active| {
         let (plan, percent) = plan_words(active.plan);
         json!({
-            "target": active.target, "by": active.by, "plan": plan, "percent": percent, "phase": active.phase,
+            "target": active.target, "by": active.by, "order": active.order, "plan": plan, "percent": percent, "phase": active.phase,
             "paused": active.paused, "selection": active.selection.to_string(), "why": active.why,
         })
     });
     let last = record.last.as_ref().map(|last| {
-        json!({"rollout": last.number, "target": last.target, "outcome": last.outcome, "why": last.why})
+        json!({"rollout": last.number, "target": last.target, "order": last.order, "outcome": last.outcome, "why": last.why})
     });
     json!({
         "counter": record.counter, "rollout": record.number, "stable": record.stable, "previous": record.previous,

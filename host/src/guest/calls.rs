@@ -14,6 +14,7 @@ use bytes::Bytes;
 use quarry_core::chain::{self, Refusal};
 use tokio::sync::watch;
 
+use super::outgoing::Outside;
 use super::{GuestError, METHOD_MAX_BYTES, Request};
 use crate::call::{CallError, CallErrorKind, CallReply};
 use crate::clock;
@@ -51,6 +52,8 @@ pub struct Reach {
     pub waits: Arc<Waits>,
     /// Counts them.
     pub metrics: Arc<BetweenMetrics>,
+    /// The way to hosts outside that are granted.
+    pub outside: Arc<Outside>,
     /// Bytes of a payload, at most: `http.max_body`, as for calls from outside.
     pub payload: usize,
 }
@@ -202,6 +205,7 @@ impl Calls {
             headers: headers.collect(),
             deadline: within.deadline,
             chain,
+            http: None,
         };
         tokio::select! {
             biased;
@@ -211,8 +215,27 @@ impl Calls {
         }
     }
 
-    /// Returns when what this shard asks may leave.
-    async fn leave(&self, shown: u64, deadline: Instant) -> Result<(), CallError> {
+    /// The way to hosts outside of the cluster.
+    #[must_use]
+    pub fn outside(&self) -> &Arc<Outside> {
+        &self.reach.outside
+    }
+
+    /// The newest write that a call in progress can show.
+    pub(crate) fn visible_seq(&self) -> u64 {
+        self.db.visible_seq()
+    }
+
+    /// Returns when the shard has ended. Safe to drop.
+    pub(crate) async fn over(&self) {
+        self.db.gate().over().await;
+    }
+
+    /// Returns when what this shard asks may leave: all that it may show is durable, and the lease holds. Waits until the deadline at most.
+    ///
+    /// # Errors
+    /// Why it never may.
+    pub(crate) async fn leave(&self, shown: u64, deadline: Instant) -> Result<(), CallError> {
         let gate = self.db.gate();
         if clock::now() >= deadline {
             return Err(self.late());
@@ -278,7 +301,7 @@ impl Calls {
 
     fn late(&self) -> CallError {
         let message = format!(
-            "the time of the call in progress was up before shard {} could ask another; nothing was sent",
+            "the time of the call in progress was up before shard {} could ask elsewhere; nothing was sent",
             self.shard
         );
         CallError::host(CallErrorKind::Timeout, message)

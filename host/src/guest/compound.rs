@@ -11,7 +11,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use super::log::GuestLog;
 use super::notify::Tag;
 use super::{
-    Exports, Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo,
+    Exports, Failure, GuestError, HttpHead, Instance, InstanceContext, Limits, Module, ModuleInfo,
     QueryInstance, Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
 use crate::db::ReadView;
@@ -62,6 +62,7 @@ impl Compound {
                 // Whoever hands over memory is started beside calls. Those that do not must not be.
                 handoff: infos.iter().all(|info| info.exports.handoff),
                 migration: any(|exports| exports.migration),
+                http: any(|exports| exports.http),
             },
         };
         let limits = parts
@@ -209,6 +210,39 @@ impl Instance for Together {
         outcome.map_err(|failure| match failure {
             trap @ Failure::Trap(_) => named(&self.parts, &self.parts[at], trap),
             // The guest's own words.
+            other => other,
+        })
+    }
+
+    /// It is for the module that it names, else for the first that answers any.
+    async fn http(&mut self, request: &Request, head: &HttpHead) -> Result<Reply, Failure> {
+        let answers = |part: &&Part| part.module.describe().exports.http;
+        let at = match &head.module {
+            Some(name) => self.parts.iter().position(|part| part.name() == name),
+            None => self.parts.iter().position(|part| answers(&part)),
+        };
+        let Some(at) = at else {
+            let names: Vec<&str> = self.parts.iter().map(Part::name).collect();
+            let message = format!(
+                "the shard runs no module {:?}; it runs {}",
+                head.module.as_deref().unwrap_or_default(),
+                names.join(", ")
+            );
+            return Err(Failure::Error(GuestError::new("no-http", message)));
+        };
+        let part = &self.parts[at];
+        if !answers(&part) {
+            let names: Vec<&str> = self.parts.iter().filter(answers).map(Part::name).collect();
+            let message = format!(
+                "the module `{}` does not export `wasi:http/incoming-handler@0.2`; these do: {}",
+                part.name(),
+                names.join(", ")
+            );
+            return Err(Failure::Error(GuestError::new("no-http", message)));
+        }
+        let outcome = self.running[at].instance.http(request, head).await;
+        outcome.map_err(|failure| match failure {
+            trap @ Failure::Trap(_) => named(&self.parts, &self.parts[at], trap),
             other => other,
         })
     }

@@ -1,6 +1,9 @@
 //! The limits of a revision. Each error that comes from one names it as `limits.<field>`.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::deploy::grants::Grant;
 
 /// What a guest may use. All have defaults; the setting is `limits.<field>`, but for `get_many` and `page`, which the WIT fixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +18,9 @@ pub struct Limits {
     pub start_time: Duration,
     /// Time that `lifecycle.stop` may last.
     pub stop_time: Duration,
+    /// Time that a swap to the revision waits for what is in progress on a shard: the call, the timer or the durable tags that its guest
+    /// is at. Where that takes longer, the swap of the shard is given up.
+    pub drain: Duration,
     /// Time that `handoff.suspend` may last, and `handoff.resume`; calls wait for both.
     pub handoff_time: Duration,
     /// Bytes of memory that a swap carries over.
@@ -58,6 +64,16 @@ pub struct Limits {
     pub query_instances: usize,
     /// Shards that may wait for each other, in calls between shards; at most [`quarry_core::chain::CHAIN_MAX`].
     pub call_depth: usize,
+    /// Bytes of the headers of an HTTP request or answer that the guest makes, with about 40 for each name and each value.
+    pub http_headers: usize,
+    /// HTTP requests that an instance may have open at once.
+    pub http_requests: usize,
+    /// Bytes of the body of an HTTP request that the guest makes.
+    pub http_request_body: usize,
+    /// Bytes of the body of the answer to one.
+    pub http_response_body: usize,
+    /// What it may reach beyond its shard: of a revision, what that was granted.
+    pub grants: Arc<[Grant]>,
 }
 
 impl Default for Limits {
@@ -68,6 +84,7 @@ impl Default for Limits {
             wall_time: Duration::from_secs(30),
             start_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(5),
+            drain: Duration::from_secs(30),
             handoff_time: Duration::from_secs(5),
             handoff_bytes: 16 << 20,
             migrate_step_time: Duration::from_secs(5),
@@ -89,6 +106,11 @@ impl Default for Limits {
             trap_window: Duration::from_secs(60),
             query_instances: 4,
             call_depth: 16,
+            http_headers: 64 << 10,
+            http_requests: 8,
+            http_request_body: 16 << 20,
+            http_response_body: 16 << 20,
+            grants: Arc::default(),
         }
     }
 }
@@ -105,6 +127,7 @@ impl Limits {
         self.migrate_time += other.migrate_time;
         self.cpu_time = self.cpu_time.max(other.cpu_time);
         self.wall_time = self.wall_time.max(other.wall_time);
+        self.drain = self.drain.max(other.drain);
         self
     }
 }

@@ -12,8 +12,8 @@ use futures::FutureExt;
 
 use super::notify::Tag;
 use super::{
-    Exports, Failure, GuestError, Instance, InstanceContext, Module, ModuleInfo, QueryInstance,
-    Reply, Request, StopReason, Timer, Trap, TrapKind,
+    Exports, Failure, GuestError, HttpHead, Instance, InstanceContext, Module, ModuleInfo,
+    QueryInstance, Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
 use crate::db::ReadView;
 
@@ -28,6 +28,9 @@ pub trait Logic: Send + 'static {
 
     /// Whether [`Logic::fire`] takes timers. Without it `context.timers` refuses to set any.
     const TIMER_EVENTS: bool = false;
+
+    /// Whether [`Logic::http`] answers HTTP requests.
+    const HTTP: bool = false;
 
     /// Runs before the first call.
     ///
@@ -47,6 +50,20 @@ pub trait Logic: Send + 'static {
         context: &InstanceContext,
         request: &Request,
     ) -> Result<Reply, GuestError>;
+
+    /// Answers an HTTP request: `head` is all of it but the body, which is the payload, and the reply has [`Reply::http`].
+    ///
+    /// # Errors
+    /// The client gets them, as problem details.
+    async fn http(
+        &mut self,
+        context: &InstanceContext,
+        request: &Request,
+        head: &HttpHead,
+    ) -> Result<Reply, GuestError> {
+        _ = (context, request, head);
+        Err(GuestError::new("no-http", "this guest answers no HTTP"))
+    }
 
     /// Runs a query. There is one value more for each query instance, made by the same factory and never started.
     ///
@@ -138,6 +155,7 @@ pub fn module<L: Logic>(
         timer_events: L::TIMER_EVENTS,
         handoff: L::HANDOFF,
         migration: L::MIGRATION,
+        http: L::HTTP,
     };
     Arc::new(NativeModule {
         info: ModuleInfo {
@@ -192,6 +210,10 @@ impl<L: Logic> Instance for NativeInstance<L> {
 
     async fn call(&mut self, request: &Request) -> Result<Reply, Failure> {
         caught(self.logic.call(&self.context, request)).await
+    }
+
+    async fn http(&mut self, request: &Request, head: &HttpHead) -> Result<Reply, Failure> {
+        caught(self.logic.http(&self.context, request, head)).await
     }
 
     async fn durable(&mut self, tags: Vec<Tag>) -> Result<(), Failure> {

@@ -231,6 +231,11 @@ impl Tags {
         self.outstanding.fetch_sub(count, Ordering::AcqRel);
     }
 
+    /// Wishes that were not told yet, of all instances together.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
     /// Takes what is there, unread.
     pub(crate) fn clear(&mut self) {
         while self.receiver.try_recv().is_ok() {

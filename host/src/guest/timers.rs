@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
+use quarry_core::timers::Backoff;
 use tokio::sync::{Semaphore, watch};
 
 use self::table::{Now, Table, Volatile};
@@ -167,7 +168,7 @@ impl Timers {
     }
 
     /// Sets a durable timer, and gives the seq of the write. It fires at least once, `after` from now by the wall clock of the node that
-    /// has the shard then, and again until the guest takes it without an error or a trap.
+    /// has the shard then, and again until the guest takes it without an error or a trap. How often it failed is stored with it.
     ///
     /// # Errors
     /// As [`Timers::set`], but for the bytes.
@@ -217,9 +218,9 @@ impl Timers {
         self.check(name)?;
         let key = record::key(&self.module, name);
         if let Some(value) = view.record(record::KIND, &key).await?
-            && let Ok((due_ms, _)) = record::parse_value(value)
+            && let Ok(stored) = record::parse_value(value)
         {
-            return Ok(Some(due_ms));
+            return Ok(Some(stored.due_ms));
         }
         let state = self.shared.lock();
         let volatile = !state.table.is_durable(&self.module, name);
@@ -265,7 +266,7 @@ impl Timers {
             Wish::SetDurable(name, due_ms, payload) => {
                 shared.check_room(&shared.lock(), self, name)?;
                 let key = record::key(&self.module, name);
-                let value = record::value(*due_ms, payload);
+                let value = record::value(*due_ms, Backoff::default(), payload);
                 let seq = shared.db.put_record(record::KIND, &key, value).await?;
                 let mut state = shared.lock();
                 state.not_early(self, name);

@@ -16,8 +16,8 @@ use self::instance::Running;
 use self::state::State;
 use super::notify::{Notifier, Tag};
 use super::{
-    Failure, GuestError, Instance, InstanceContext, Limits, Module, ModuleInfo, QueryInstance,
-    Reply, Request, StopReason, Timer, Trap, TrapKind,
+    Failure, GuestError, HttpHead, Instance, InstanceContext, Limits, Module, ModuleInfo,
+    QueryInstance, Reply, Request, StopReason, Timer, Trap, TrapKind,
 };
 use crate::clock;
 use crate::db::ReadView;
@@ -30,6 +30,7 @@ mod durability;
 mod engine;
 mod error;
 mod failure;
+mod http;
 mod inspect;
 mod instance;
 mod limiter;
@@ -99,6 +100,16 @@ impl WasmModule {
         self.slot
             .get()
             .ok_or_else(|| Trap::new(TrapKind::Host, "the component is not compiled"))
+    }
+
+    /// Makes an instance and drops it: what a guest does when it is made, such as its initializers, has to work before anything else
+    /// can. No database is open.
+    ///
+    /// # Errors
+    /// As when a shard makes one.
+    pub async fn try_out(&self, options: &str) -> Result<(), Failure> {
+        let state = State::for_validation(&self.info, options, &self.limits);
+        self.make(state).await.map(drop)
     }
 
     async fn make(&self, state: State) -> Result<Running, Failure> {
@@ -191,8 +202,26 @@ impl Instance for WasmInstance {
     }
 
     async fn call(&mut self, request: &Request) -> Result<Reply, Failure> {
-        let call = self.running.exports.call;
+        let Some(call) = self.running.exports.call else {
+            return Err(Failure::Error(GuestError::new(
+                "unknown-method",
+                format!(
+                    "there is no method `{}`: this guest answers HTTP alone, under /http, and does not export `quarry:shard/handler`",
+                    request.method
+                ),
+            )));
+        };
         self.running.request(request, call).await
+    }
+
+    async fn http(&mut self, request: &Request, head: &HttpHead) -> Result<Reply, Failure> {
+        let Some(handle) = self.running.exports.http else {
+            return Err(Failure::Error(GuestError::new(
+                "no-http",
+                "this guest does not export `wasi:http/incoming-handler@0.2`",
+            )));
+        };
+        self.running.http(request, head, handle).await
     }
 
     async fn durable(&mut self, tags: Vec<Tag>) -> Result<(), Failure> {

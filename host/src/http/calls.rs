@@ -3,6 +3,7 @@
 //! A caller that goes away drops the future in here. A call that was handed to its shard is not taken back by that: it runs, and its
 //! reply is dropped.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
@@ -78,7 +79,7 @@ pub(super) async fn query(
 }
 
 /// Reads the body, and says how much of the caller's time is left after it. The share of the body is to be kept until the reply.
-async fn payload(
+pub(super) async fn payload(
     shared: &Shared,
     request: Request<Incoming>,
     timeout: Option<Duration>,
@@ -127,20 +128,30 @@ fn respond(shared: &Shared, reply: CallReply) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(SHARD, reply.shard.into());
-    headers.insert(SEQ, reply.seq.into());
-    headers.insert(REVISION, reply.revision.into());
+    let (shard, seq, revision) = (reply.shard, reply.seq, reply.revision);
+    stamp(shared, headers, shard, seq, revision, &reply.node);
+    response
+}
+
+/// Says where a reply comes from.
+pub(super) fn stamp(
+    shared: &Shared,
+    headers: &mut HeaderMap,
+    shard: u32,
+    seq: u64,
+    revision: u64,
+    node: &Arc<str>,
+) {
+    headers.insert(SHARD, shard.into());
+    headers.insert(SEQ, seq.into());
+    headers.insert(REVISION, revision.into());
     let own = shared
         .node
         .as_ref()
-        .filter(|_| reply.node == *shared.cluster.node());
-    if let Some(node) = own
-        .cloned()
-        .or_else(|| HeaderValue::from_str(&reply.node).ok())
-    {
+        .filter(|_| node == shared.cluster.node());
+    if let Some(node) = own.cloned().or_else(|| HeaderValue::from_str(node).ok()) {
         headers.insert(NODE, node);
     }
-    response
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! | what failed | status | `source` |
 //! |---|---|---|
 //! | the request: parameters, method name, shard out of range (`invalid-request`) | 400 | host |
-//! | no such route (`not-found`), the guest has no queries (`no-queries`) | 404 | host |
+//! | no such route (`not-found`), the guest has no queries (`no-queries`) or answers no HTTP (`no-http`) | 404 | host |
 //! | a method that the route lacks (`method-not-allowed`) | 405 | host |
 //! | its `Host` is not a name of this node (`forbidden-host`) | 403 | host |
 //! | a web page of another origin made it (`forbidden-origin`) | 403 | host |
@@ -21,7 +21,8 @@
 //! | the store fails (`store-failed`), or others write all the time (`contended`) | 503 | host |
 //! | the time is up (`timeout`) | 504 | host |
 //! | the shard ended before the call's writes were durable (`outcome-unknown`) | 500 | host |
-//! | the guest's own `not-found`, `unknown-method` | 404 | guest |
+//! | the guest's own `not-found`, `unknown-method`; a module that answers no HTTP (`no-http`) | 404 | guest |
+//! | the guest took an HTTP request and gave no answer (`no-response`), an error instead (`response-error`), half of one (`response-incomplete`), or one that HTTP does not allow (`bad-response`) | 502 | guest |
 //! | the guest's own `forbidden` | 403 | guest |
 //! | the guest's own `conflict`, `already-exists` | 409 | guest |
 //! | the guest's own `limit` | 413 | guest |
@@ -201,7 +202,7 @@ impl From<Refused> for Problem {
 pub fn status_of(error: &CallError) -> StatusCode {
     match error.kind {
         CallErrorKind::Invalid => StatusCode::BAD_REQUEST,
-        CallErrorKind::NoQueries => StatusCode::NOT_FOUND,
+        CallErrorKind::NoQueries | CallErrorKind::NoHttp => StatusCode::NOT_FOUND,
         CallErrorKind::Overloaded => StatusCode::TOO_MANY_REQUESTS,
         CallErrorKind::Unassigned
         | CallErrorKind::NotOwner
@@ -241,7 +242,10 @@ fn deploy_status(code: &str) -> StatusCode {
 
 fn guest_status(code: &str, retryable: bool) -> StatusCode {
     match code {
-        "not-found" | "unknown-method" => StatusCode::NOT_FOUND,
+        "not-found" | "unknown-method" | "no-http" => StatusCode::NOT_FOUND,
+        "no-response" | "response-error" | "response-incomplete" | "bad-response" => {
+            StatusCode::BAD_GATEWAY
+        }
         "forbidden" => StatusCode::FORBIDDEN,
         "conflict" | "already-exists" => StatusCode::CONFLICT,
         "limit" => StatusCode::PAYLOAD_TOO_LARGE,
@@ -280,6 +284,7 @@ mod tests {
             (K::Quarantined, 503, "host", false),
             (K::NoRoom, 503, "host", true),
             (K::NoQueries, 404, "host", false),
+            (K::NoHttp, 404, "host", false),
             (K::Cycle, 409, "host", false),
             (K::Depth, 409, "host", false),
             (K::WrongRevision, 409, "host", false),

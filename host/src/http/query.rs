@@ -9,6 +9,8 @@ use crate::call::{Durability, Read, Target};
 use crate::config::units::Span;
 use crate::guest::METHOD_MAX_BYTES;
 
+pub(super) mod terms;
+
 /// Why a request's path or parameters are refused: the text for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -58,13 +60,7 @@ impl CallQuery {
         Ok(Self {
             target: fields.target()?,
             timeout: fields.timeout(most)?,
-            durability: fields.choice(
-                "durability",
-                &[
-                    ("durable", Durability::Durable),
-                    ("applied", Durability::Applied),
-                ],
-            )?,
+            durability: fields.durability()?,
             read: fields
                 .choice(
                     "read",
@@ -301,6 +297,16 @@ impl<'a> Fields<'a> {
                 "give only one of `key`, `key_base64` and `shard`",
             )),
         }
+    }
+
+    fn durability(&mut self) -> Result<Option<Durability>, Refused> {
+        self.choice(
+            "durability",
+            &[
+                ("durable", Durability::Durable),
+                ("applied", Durability::Applied),
+            ],
+        )
     }
 
     fn timeout(&mut self, most: Duration) -> Result<Option<Duration>, Refused> {

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 
 use super::deploy::Step;
-use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, deploy, host, origin, views};
+use super::{HEADERS_MAX, HttpOptions, Problem, Shared, calls, deploy, guest, host, origin, views};
 use crate::config::units::Size;
 use crate::metrics;
 use crate::transport::Command;
@@ -17,9 +17,9 @@ use crate::transport::Command;
 /// A route.
 #[derive(Debug)]
 pub struct Route {
-    /// Its method. Routes with GET answer HEAD too, and every route OPTIONS.
-    pub method: Method,
-    /// Its path; at most one segment is a parameter in braces. `{method}` takes the rest of the path, slashes too.
+    /// Its method; none where it takes every one. Routes with GET answer HEAD too, and every route OPTIONS.
+    pub method: Option<Method>,
+    /// Its path; at most one segment is a parameter in braces. `{method}` and `{path}` take the rest of the path, slashes too.
     pub path: &'static str,
     /// What it does.
     pub summary: &'static str,
@@ -30,6 +30,7 @@ pub struct Route {
 enum Action {
     Call,
     Query,
+    Guest,
     Index,
     Health,
     Ready,
@@ -76,6 +77,12 @@ pub const ROUTES: &[Route] = &[
         Action::Query,
         "Run a read-only query of a shard's guest",
     ),
+    Route {
+        method: None,
+        path: "/http/{path}",
+        summary: "An HTTP request to a shard's guest",
+        action: Action::Guest,
+    },
     route(Method::GET, "/", Action::Index, "List the routes"),
     route(
         Method::GET,
@@ -255,7 +262,7 @@ pub const ROUTES: &[Route] = &[
 
 const fn route(method: Method, path: &'static str, action: Action, summary: &'static str) -> Route {
     Route {
-        method,
+        method: Some(method),
         path,
         summary,
         action,
@@ -269,8 +276,11 @@ impl Route {
             return (self.path == path).then_some("");
         };
         let (name, suffix) = rest.split_once('}').unwrap_or((rest, ""));
+        if name == "path" && prefix.strip_suffix('/') == Some(path) {
+            return Some("");
+        }
         let parameter = path.strip_prefix(prefix)?.strip_suffix(suffix)?;
-        (name == "method" || !parameter.contains('/')).then_some(parameter)
+        (matches!(name, "method" | "path") || !parameter.contains('/')).then_some(parameter)
     }
 }
 
@@ -289,11 +299,14 @@ fn find<'p>(method: &Method, path: &'p str) -> Found<'p> {
     let (mut reads, mut writes) = (false, false);
     for (index, route) in ROUTES.iter().enumerate() {
         if let Some(parameter) = route.matches(path) {
-            if route.method == *method || (*method == Method::HEAD && route.method == Method::GET) {
+            let Some(own) = &route.method else {
+                return Found::Route(index, parameter);
+            };
+            if own == method || (*method == Method::HEAD && *own == Method::GET) {
                 return Found::Route(index, parameter);
             }
-            reads |= route.method == Method::GET;
-            writes |= route.method == Method::POST;
+            reads |= *own == Method::GET;
+            writes |= *own == Method::POST;
         }
     }
     match (reads, writes) {
@@ -345,7 +358,9 @@ pub(super) async fn answer(shared: &Shared, request: Request<Incoming>) -> Respo
     }
     if head {
         let length = response.body().size_hint().exact().unwrap_or(0);
-        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        // A guest may have said already how long it would have been.
+        let headers = response.headers_mut();
+        headers.entry(CONTENT_LENGTH).or_insert(length.into());
         *response.body_mut() = Full::default();
     }
     shared.counts.count(route, response.status());
@@ -362,6 +377,7 @@ async fn act(
     match action {
         Action::Call => calls::call(shared, parameter, query, request).await,
         Action::Query => calls::query(shared, parameter, query, request).await,
+        Action::Guest => guest::serve(shared, parameter, query, request).await,
         Action::Index => views::index(shared, query),
         Action::Health => views::health(shared, query),
         Action::Ready => views::ready(shared, query).await,
@@ -522,6 +538,12 @@ mod tests {
             (post, "/v1/call/", "/v1/call/{method} "),
             (post, "/v1/query/get", "/v1/query/{method} get"),
             (get, "/", "/ "),
+            (get, "/http", "/http/{path} "),
+            (post, "/http/", "/http/{path} "),
+            (get, "/http/a//b/", "/http/{path} a//b/"),
+            (&Method::OPTIONS, "/http/a", "/http/{path} a"),
+            (&Method::TRACE, "/http/a", "/http/{path} a"),
+            (get, "/https", "Nothing"),
             (&Method::HEAD, "/health", "/health "),
             (get, "/v1/shards/3", "/v1/shards/{shard} 3"),
             (get, "/v1/shards/3/durable", "/v1/shards/{shard}/durable 3"),
@@ -566,7 +588,7 @@ mod tests {
     fn no_two_routes_are_the_same() {
         let routes = ROUTES.iter();
         let different: BTreeSet<_> = routes
-            .map(|route| (route.method.as_str(), route.path))
+            .map(|route| (route.method.as_ref().map(Method::as_str), route.path))
             .collect();
         assert_eq!(different.len(), ROUTES.len());
     }

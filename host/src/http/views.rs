@@ -29,7 +29,7 @@ pub(super) type Answer = Result<Response<Full<Bytes>>, Problem>;
 
 pub(super) fn index(shared: &Shared, query: &str) -> Answer {
     query::none(query)?;
-    let routes: Vec<_> = ROUTES.iter().map(|route| json!({"method": route.method.as_str(), "path": route.path, "summary": route.summary})).collect();
+    let routes: Vec<_> = ROUTES.iter().map(|route| json!({"method": route.method.as_ref().map_or("*", ::http::Method::as_str), "path": route.path, "summary": route.summary})).collect();
     let cluster = &shared.cluster;
     Ok(reply(&json!({
         "name": "quarry",

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, Label, counter, histogram};
 
-use super::{CALL_DURATION, CALLS, Metric, QUERIES, QUERY_DURATION, shard_labels};
+use super::shard::shard_labels;
+use super::{CALL_DURATION, CALLS, Metric, QUERIES, QUERY_DURATION};
 use crate::call::{CallErrorKind, CallReply};
 
 /// How many methods of a process have their own label; the rest is `other`.
@@ -17,7 +18,7 @@ pub const METHODS_MAX: usize = 64;
 pub enum Outcome {
     /// With a reply.
     Ok,
-    /// With the guest's own error.
+    /// With the guest's own error, or its answer of an HTTP request that it failed at (500 and above).
     Error,
     /// The guest failed.
     Trap,
@@ -36,6 +37,14 @@ impl Outcome {
     #[must_use]
     pub fn of(outcome: &Result<CallReply, crate::call::CallError>) -> Self {
         match outcome {
+            Ok(reply)
+                if reply
+                    .http
+                    .as_ref()
+                    .is_some_and(|answer| answer.is_failure()) =>
+            {
+                Self::Error
+            }
             Ok(_) => Self::Ok,
             Err(error) => error.kind.into(),
         }
@@ -71,6 +80,7 @@ impl From<CallErrorKind> for Outcome {
             | CallErrorKind::Quarantined
             | CallErrorKind::NoRoom
             | CallErrorKind::NoQueries
+            | CallErrorKind::NoHttp
             | CallErrorKind::WrongRevision
             | CallErrorKind::Cycle
             | CallErrorKind::Depth => Self::Refused,

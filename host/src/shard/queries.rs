@@ -202,6 +202,7 @@ impl QueryPool {
                 content_type: reply.content_type,
                 seq,
                 revision,
+                http: reply.http,
             }),
             Err(Failure::Error(error)) => Err(CallError {
                 seq: Some(seq),

@@ -114,7 +114,7 @@ impl Running {
             start.query,
             start.samples.queries(),
         ));
-        let runs = Arc::new(Runs::new(&start.module, &limits));
+        let runs = Arc::new(Runs::new(&start.module));
         let book = start.samples.shard(start.shard);
         let handle = Arc::new(ShardHandle {
             shard: start.shard,

@@ -11,8 +11,8 @@
 //! without it may rest on what it read at its start (a cache that it fills there would miss writes), so its start waits until no call runs.
 //! One that migrates is started beside the calls as well: its last step is where it reads again.
 //!
-//! There is no limit of its own for the call in progress when the swap is due: calls are bounded by `limits.wall_time`, and one that was cut
-//! short for a swap would be a call that the swap lost.
+//! The call in progress when the swap is due is not cut short: that would be a call that the swap lost. Where it has not ended within
+//! `limits.drain` of the new revision, the swap is given up (`swap/turn.rs`), and the old instance goes on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,8 +35,12 @@ use crate::guest::{
 };
 use crate::metrics;
 
+mod turn;
+
+pub(crate) use turn::Turn;
+
 /// How much longer than its limits a start may take; a component never does.
-const START_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const START_GRACE: Duration = Duration::from_secs(5);
 
 /// A swap that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -73,6 +77,8 @@ pub enum SwapStep {
     Suspend,
     /// The new instance takes it over.
     Resume,
+    /// What is in progress ends, and the shard comes to the swap.
+    Drain,
     /// The shard says that it is done.
     Answer,
 }
@@ -86,6 +92,7 @@ impl fmt::Display for SwapStep {
             Self::Resume => {
                 "the new revision did not take over the memory of the old one (handoff.resume)"
             }
+            Self::Drain => "the call in progress did not end in time (limits.drain)",
             Self::Answer => "the shard did not answer",
         })
     }
@@ -97,6 +104,7 @@ pub(crate) struct Order {
     pub(crate) options: Arc<str>,
     /// Whether memory is handed over, where both revisions can.
     pub(crate) carry_memory: bool,
+    pub(crate) turn: Arc<Turn>,
     pub(crate) done: oneshot::Sender<Result<Swapped, NotSwapped>>,
 }
 
@@ -156,6 +164,11 @@ impl Coming {
     fn is_abandoned(&self) -> bool {
         self.plan.order.done.is_closed()
     }
+
+    /// The shard has come to it; false where it was given up before.
+    fn take_turn(&self) -> bool {
+        !self.is_abandoned() && self.plan.order.turn.take()
+    }
 }
 
 /// How handing over the memory ended, where it did not end well.
@@ -188,6 +201,9 @@ impl Shard {
 
     /// Makes the new instance, beside the old one.
     pub(super) async fn begin_swap(&mut self, order: Order) {
+        if order.done.is_closed() || !order.turn.take() {
+            return self.slot.metrics.swap_failed();
+        }
         match self.coming.take() {
             Some(present) if !present.is_abandoned() => {
                 self.coming = Some(present);
@@ -212,12 +228,20 @@ impl Shard {
             context.clone(),
             self.limits_of(&order.module),
         );
+        // Where it takes longer than it may, something in progress blocks the thread.
+        let turn = order.turn.clone();
+        turn.due(clock::now() + (limits.start_time + START_GRACE) * 2);
         let making = AbortOnDropHandle::new(tokio::spawn(async move {
-            let mut instance = in_time(&limits, module.instantiate(new)).await?;
-            if early {
-                start(&module, &mut *instance, &limits).await?;
-            }
-            Ok(instance)
+            let made = async {
+                let mut instance = in_time(&limits, module.instantiate(new)).await?;
+                if early {
+                    start(&module, &mut *instance, &limits).await?;
+                }
+                Ok(instance)
+            };
+            let made = made.await;
+            turn.due(clock::now());
+            made
         }));
         let plan = Plan {
             order,
@@ -232,14 +256,16 @@ impl Shard {
 
     /// The new instance is made, or failed: goes on to its migration, or swaps, while no call runs.
     pub(super) async fn made(&mut self, made: Result<Box<dyn Instance>, Failure>) {
-        let Some(Coming { plan, .. }) = self.coming.take_if(|coming| !coming.is_abandoned()) else {
+        let Some(Coming { plan, .. }) = self.coming.take_if(|coming| coming.take_turn()) else {
             return self.dismiss();
         };
         match made {
             Ok(instance) if plan.migrates => {
                 let from = self.module.describe().revision;
                 let limits = self.limits_of(&plan.order.module);
-                let stage = Stage::Migrating(Migration::new(instance, from, &limits));
+                let migration = Migration::new(instance, from, &limits);
+                plan.order.turn.due(migration.next());
+                let stage = Stage::Migrating(migration);
                 self.coming = Some(Coming { plan, stage });
             }
             made => {
@@ -252,7 +278,7 @@ impl Shard {
     /// Runs a step of the new instance's migration, and swaps after the last one.
     pub(super) async fn step_swap(&mut self) {
         let begun = clock::now();
-        let Some(coming) = self.coming.as_mut().filter(|coming| !coming.is_abandoned()) else {
+        let Some(coming) = self.coming.as_mut().filter(|coming| coming.take_turn()) else {
             return self.dismiss();
         };
         let Stage::Migrating(migration) = &mut coming.stage else {
@@ -260,7 +286,7 @@ impl Shard {
         };
         let stepped = migration.step().await;
         if stepped == Ok(false) {
-            return;
+            return coming.plan.order.turn.due(migration.next());
         }
         let Some(Coming {
             plan,
@@ -399,7 +425,7 @@ impl Shard {
         self.context = context.clone();
         let revision = module.describe().revision;
         self.queries.swap(module, context);
-        self.runs.set(&self.module, self.db.limits());
+        self.runs.set(&self.module);
         self.tally = self.book.tally(revision);
         self.slot.guest(ShardState::Running);
         if let Some(restarted) = restarted {

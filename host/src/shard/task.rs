@@ -223,6 +223,11 @@ impl Shard {
             _ = answer.send(Err(CallError::wrong_revision(self.shard, runs, wanted)));
             return;
         }
+        let exports = &self.module.describe().exports;
+        if request.http.is_some() && !exports.http {
+            _ = answer.send(Err(CallError::no_http(&self.module.describe().name)));
+            return;
+        }
         let instance = match &mut self.guest {
             Guest::Running(instance) => instance,
             Guest::Quarantined(reason) => {
@@ -237,7 +242,7 @@ impl Shard {
         };
         let answer = Begun::new(answer, self.shard);
         let begun = self.book.begun();
-        let ran = instance.call(&request).await;
+        let ran = instance.serve(&request).await;
         drop(place);
         if let Some(ending) = ending(&ran) {
             self.tally.ended(ending, begun);
@@ -253,6 +258,7 @@ impl Shard {
                     content_type: reply.content_type,
                     seq,
                     revision,
+                    http: reply.http,
                 })
             }
             Err(Failure::Error(error)) => Err(CallError {
@@ -275,9 +281,7 @@ impl Shard {
             answer.send(outcome);
             return;
         }
-        let part = self
-            .held
-            .hold(outcome.as_ref().map_or(0, |outcome| outcome.payload.len()));
+        let part = self.held.hold(outcome.as_ref().map_or(0, Outcome::bytes));
         self.gate.when_durable(
             seq,
             Box::new(move |durable| {
@@ -367,6 +371,11 @@ impl Shard {
             // What the calls asked for is taken as it comes, so that their wishes do not pile up.
             if times.len().is_multiple_of(TAGS_MAX) {
                 tokio::task::yield_now().await;
+                self.tags.clear();
+            }
+            // A store that is slower than the calls is waited for between them, so that it costs none its notification.
+            if self.tags.outstanding() > self.db.limits().notifications / 2 {
+                _ = self.gate.durable(self.db.visible_seq()).await;
                 self.tags.clear();
             }
         }
@@ -518,6 +527,14 @@ impl Shard {
 /// How a call ended, as far as its revision is to blame; none where it did not run.
 pub(super) fn ending(ran: &Result<Reply, Failure>) -> Option<Ending> {
     match ran {
+        Ok(reply)
+            if reply
+                .http
+                .as_ref()
+                .is_some_and(|answer| answer.is_failure()) =>
+        {
+            Some(Ending::Error)
+        }
         Ok(_) => Some(Ending::Reply),
         Err(Failure::Error(_)) => Some(Ending::Error),
         // How much a reply has to say is up to the caller.

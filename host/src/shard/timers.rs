@@ -106,16 +106,21 @@ impl Shard {
             }
             Err(Failure::Error(error)) => {
                 self.slot.metrics.timer_fired("error", due.late);
-                self.failed(&due, Kind::Error, &error.to_string());
+                self.failed(&due, Kind::Error, &error.to_string(), within)
+                    .await;
             }
             Err(Failure::Trap(trap)) => {
                 self.slot.metrics.timer_fired("trap", due.late);
-                self.failed(&due, Kind::Trap, &trap.to_string());
+                self.failed(&due, Kind::Trap, &trap.to_string(), within)
+                    .await;
                 self.tally.trapped();
                 self.trapped(&trap, "fire");
             }
             // It is for instances that are to be made.
-            Err(Failure::NoRoom(why)) => self.failed(&due, Kind::Error, &why.to_string()),
+            Err(Failure::NoRoom(why)) => {
+                self.failed(&due, Kind::Error, &why.to_string(), within)
+                    .await;
+            }
         }
     }
 
@@ -127,8 +132,9 @@ impl Shard {
     }
 
     /// The guest did not take a timer.
-    fn failed(&mut self, due: &Due, kind: Kind, why: &str) {
-        let (failures, again) = self.schedule.failed(due, kind).unzip();
+    async fn failed(&mut self, due: &Due, kind: Kind, why: &str, within: Duration) {
+        let failed = self.schedule.failed(due, kind, within).await;
+        let (failures, again) = failed.unzip();
         tracing::warn!(
             event = "guest.timer_failed",
             shard = self.shard,

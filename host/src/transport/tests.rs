@@ -52,6 +52,7 @@ impl Service for Echo {
             seq: forward.generation,
             revision: 1,
             node: "b".into(),
+            http: None,
         }))
     }
 
@@ -144,6 +145,7 @@ fn forward(payload: impl Into<Bytes>) -> Forward {
             headers: vec![("x-type".into(), "text/plain".into())],
             deadline: clock::now() + LONG,
             chain: Vec::new(),
+            http: None,
         },
     }
 }

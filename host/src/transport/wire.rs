@@ -8,6 +8,7 @@
 //! Whoever sends them is of the cluster, but may be of another version, or broken: every length is checked.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,10 +17,13 @@ use hyper::body::{Body, Frame, SizeHint};
 use quarry_core::chain::CHAIN_MAX;
 use serde::{Deserialize, Serialize};
 
+use self::head::{AnswerWord, HeadWord};
 use super::{Answer, Forward, How, NotOwner, Run};
 use crate::call::{CallError, CallErrorKind, CallReply, Durability, Read};
 use crate::clock;
 use crate::guest::{METHOD_MAX_BYTES, Request};
+
+mod head;
 
 /// Bytes of a head, at most: all headers for the guest, or an error's text.
 pub(super) const HEAD_MAX_BYTES: usize = 2 << 20;
@@ -46,6 +50,9 @@ struct CallHead {
     /// The shards that wait for it; a node of an older version neither sends nor reads them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     chain: Vec<u32>,
+    /// Of an HTTP request, which its own words of [`HowWord`] tell from a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    http: Option<HeadWord>,
 }
 
 /// How it is run. One that a single revision may run is told in another form than the others: a node of a version that does not know of it
@@ -65,6 +72,10 @@ enum HowWord {
     CallApplied,
     QueryApplied,
     QueryDurable,
+    // HTTP requests. A node of a version that knows of none cannot read these, and so refuses them instead of calling a method.
+    Http,
+    HttpDurable,
+    HttpApplied,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,6 +88,8 @@ enum ReplyHead {
         node: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content_type: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        http: Option<AnswerWord>,
     },
     Error(WireError),
     NotOwner(NotOwner),
@@ -128,9 +141,12 @@ impl From<WireError> for CallError {
     }
 }
 
-impl From<Run> for RunWord {
-    fn from(run: Run) -> Self {
+impl RunWord {
+    fn of(run: Run, is_http: bool) -> Self {
         let how = match run.how {
+            How::Call(None) if is_http => HowWord::Http,
+            How::Call(Some(Durability::Durable)) if is_http => HowWord::HttpDurable,
+            How::Call(Some(Durability::Applied)) if is_http => HowWord::HttpApplied,
             How::Call(None) => HowWord::Call,
             How::Call(Some(Durability::Durable)) => HowWord::CallDurable,
             How::Call(Some(Durability::Applied)) => HowWord::CallApplied,
@@ -142,22 +158,25 @@ impl From<Run> for RunWord {
             Some(revision) => Self::Only { how, revision },
         }
     }
-}
 
-impl From<RunWord> for Run {
-    fn from(word: RunWord) -> Self {
-        let (how, revision) = match word {
-            RunWord::Any(how) => (how, None),
-            RunWord::Only { how, revision } => (how, Some(revision)),
+    /// How it is run, and whether it is an HTTP request.
+    fn read(self) -> (Run, bool) {
+        let (how, revision) = match self {
+            Self::Any(how) => (how, None),
+            Self::Only { how, revision } => (how, Some(revision)),
         };
+        let is_http = matches!(
+            how,
+            HowWord::Http | HowWord::HttpDurable | HowWord::HttpApplied
+        );
         let how = match how {
-            HowWord::Call => How::Call(None),
-            HowWord::CallDurable => How::Call(Some(Durability::Durable)),
-            HowWord::CallApplied => How::Call(Some(Durability::Applied)),
+            HowWord::Call | HowWord::Http => How::Call(None),
+            HowWord::CallDurable | HowWord::HttpDurable => How::Call(Some(Durability::Durable)),
+            HowWord::CallApplied | HowWord::HttpApplied => How::Call(Some(Durability::Applied)),
             HowWord::QueryApplied => How::Query(Read::Applied),
             HowWord::QueryDurable => How::Query(Read::Durable),
         };
-        Self { how, revision }
+        (Run { how, revision }, is_http)
     }
 }
 
@@ -176,7 +195,7 @@ pub(super) fn encode_call(forward: Forward) -> Pieces {
     let head = CallHead {
         shard,
         generation,
-        run: run.into(),
+        run: RunWord::of(run, request.http.is_some()),
         method: request.method,
         key: request
             .key
@@ -185,6 +204,7 @@ pub(super) fn encode_call(forward: Forward) -> Pieces {
         headers: request.headers,
         left_us: micros(left),
         chain: request.chain,
+        http: request.http.as_deref().map(HeadWord::from),
     };
     Pieces::new(
         &head,
@@ -221,11 +241,21 @@ pub(super) fn decode_call(body: Bytes, most: Duration) -> Result<Forward, Malfor
             head.chain.len()
         )));
     }
+    let (run, is_http) = head.run.read();
+    let http = match (is_http, head.http) {
+        (true, Some(word)) => Some(Arc::new(word.read()?)),
+        (false, None) => None,
+        _ => {
+            let message =
+                "the request says that it is of HTTP, or has the head of one, and not both";
+            return Err(Malformed(message.into()));
+        }
+    };
     let left = Duration::from_micros(head.left_us).min(most);
     Ok(Forward {
         shard: head.shard,
         generation: head.generation,
-        run: head.run.into(),
+        run,
         request: Request {
             method: head.method,
             key,
@@ -233,6 +263,7 @@ pub(super) fn decode_call(body: Bytes, most: Duration) -> Result<Forward, Malfor
             headers: head.headers,
             deadline: clock::now() + left,
             chain: head.chain,
+            http,
         },
     })
 }
@@ -247,6 +278,7 @@ pub(super) fn encode_answer(answer: Result<Answer, NotOwner>) -> Pieces {
                 revision: reply.revision,
                 node: reply.node.as_ref().into(),
                 content_type: reply.content_type,
+                http: reply.http.as_deref().map(AnswerWord::from),
             };
             (head, reply.payload)
         }
@@ -266,6 +298,7 @@ pub(super) fn decode_answer(body: Bytes) -> Result<Result<Answer, NotOwner>, Mal
             revision,
             node,
             content_type,
+            http,
         } => Ok(Ok(CallReply {
             payload,
             content_type,
@@ -273,6 +306,10 @@ pub(super) fn decode_answer(body: Bytes) -> Result<Result<Answer, NotOwner>, Mal
             seq,
             revision,
             node: node.into(),
+            http: match http {
+                None => None,
+                Some(word) => Some(Box::new(word.read()?)),
+            },
         })),
         ReplyHead::Error(error) => Ok(Err(error.into())),
         ReplyHead::NotOwner(refused) => Err(refused),

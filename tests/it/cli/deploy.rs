@@ -11,6 +11,7 @@ use crate::support::process::{
 
 mod bad;
 mod modules;
+mod racing;
 
 /// Shards of each cluster here.
 const SHARDS: u32 = 4;

@@ -136,6 +136,42 @@ async fn a_swap_that_does_not_end_is_gone_back_from_by_itself() {
     world.stop().await;
 }
 
+/// What is in progress on a shard is not cut short. The shard does not take the revision, which counts as any step that fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_outlasts_its_drain_goes_on_and_the_rollout_goes_back() {
+    let world = World::with(4, &["a"], logic::loader(), |config| {
+        config.limits.drain = Duration::from_millis(200);
+    })
+    .await;
+    world.adopt("plain-3").await;
+    let mut load = world.load(4);
+    for (serves, next) in [("plain-1", "plain-2"), ("memory-1", "memory-2")] {
+        let before = world.adopt(serves).await;
+        load.progress(20).await;
+        let held = tokio::spawn({
+            let door = world.door().clone();
+            async move { call(&door, Target::Shard(2), "hold").await }
+        });
+        let mut holding = logic::HOLDING.subscribe();
+        let begun = within(holding.wait_for(|holding| *holding)).await;
+        drop(begun.expect("it has begun"));
+        let ended = world.deploy(Library::bytes(next), &all()).await;
+        assert_eq!(ended.outcome, "rolled-back", "{next}: {}", ended.why);
+        for part in ["shard 2", "limits.drain", "200ms"] {
+            assert!(ended.why.contains(part), "{next}: {part}: {}", ended.why);
+        }
+        world.all_run(before).await;
+        assert!(!held.is_finished(), "{next}: it was not cut short");
+        logic::HOLDING.send_replace(false);
+        let reply = within(held).await.expect("a caller").expect("a reply");
+        assert_eq!((&*reply.payload, reply.revision), (&b"held"[..], before));
+        load.progress(20).await;
+        world.adopt(next).await;
+    }
+    load.stop().await.assert_fine_but(&[]);
+    world.stop().await;
+}
+
 /// One that goes back for long does not stand in the way of the next, and its end is told as what it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_rollout_takes_the_place_of_one_that_goes_back() {

@@ -8,13 +8,13 @@ use quarry::call::Target;
 use quarry::deploy::Library;
 use quarry::deploy::operate::{DeployError, Ordered, RolloutOptions};
 use quarry::lease::handle::AskError;
-use quarry_core::deploy::{Plan, Refused};
+use quarry_core::deploy::{Command, Plan, Refused};
 
 use super::logic;
 use super::world::{World, all, call, plan};
 use crate::cluster::alone;
 use crate::support::native;
-use crate::support::process::until;
+use crate::support::process::{DEADLINE, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_node_carries_on_what_one_that_died_began() {
@@ -82,6 +82,65 @@ async fn a_node_that_cannot_load_what_is_deployed_takes_no_shards() {
     world.spread().await;
     world.all_run(2).await;
     load.stop().await.assert_fine_but(&[]);
+    world.stop().await;
+}
+
+/// It has joined nobody, so that it has to tell the others itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_comes_in_a_rollout_and_cannot_run_it_is_known_to_the_others() {
+    let _alone = alone().await;
+    let mut world = World::start(6, &["a", "b"]).await;
+    world.adopt("plain-1").await;
+    let mut load = world.load(4);
+    let number = world
+        .order(Library::bytes("plain-2"), &plan(Plan::Canary(50)))
+        .await;
+    world.phase("held").await;
+    // An older program.
+    world.loader = Arc::new(logic::only("plain-1"));
+    world.join("c").await;
+    let why = world.nodes["c"]
+        .cluster
+        .rollout()
+        .await
+        .expect("it follows");
+    let why = why.trouble.expect("it cannot run the target");
+    assert!(why.contains("no native logic named \"plain-2\""), "{why}");
+    for door in ["a", "b"] {
+        let cluster = &world.nodes[door].cluster;
+        let begun = std::time::Instant::now();
+        let listed = loop {
+            let status = cluster.rollout().await.expect("it follows");
+            let mut nodes = status.nodes.into_iter();
+            if let Some(node) = nodes.find(|node| *node.node == *"c") {
+                break node;
+            }
+            assert!(begun.elapsed() < DEADLINE, "{door} does not list it");
+            cluster
+                .rollout_changed(status.counter, Duration::from_millis(100))
+                .await
+                .expect("it follows");
+        };
+        assert_eq!(listed.check, "refused", "{door}");
+        let said = listed.why.expect("a reason");
+        assert!(said.contains(&why), "{door}: {said}");
+        assert_eq!(listed.counter, None, "{door}: it has no part in it");
+    }
+    // It keeps nobody from anything.
+    let promoted = world.door().rollout_command(Command::Promote).await;
+    promoted.expect("held");
+    assert_eq!(world.ended(number).await.outcome, "adopted");
+    assert_eq!(world.nodes["c"].serves(), [0_u32; 0]);
+    load.progress(20).await;
+    load.stop().await.assert_fine_but(&[]);
+    // Once it has joined, it answers for itself.
+    world.adopt("plain-1").await;
+    world
+        .status("it is one of them", |status| {
+            let mut nodes = status.nodes.iter().filter(|node| *node.node == *"c");
+            nodes.next().is_some_and(|node| node.counter.is_some()) && nodes.next().is_none()
+        })
+        .await;
     world.stop().await;
 }
 

@@ -15,6 +15,8 @@ use quarry_core::deploy::{Gates, Plan, Selection};
 use super::bad::lenient;
 use super::world::{Load, World, all, call, plan};
 use crate::support::guests;
+use crate::support::process::until;
+use crate::support::store::within;
 
 /// A world of components in which this one serves.
 async fn serving(guest: &str, shards: u32) -> World {
@@ -89,7 +91,6 @@ async fn components_that_cannot_run_anywhere_touch_no_shard() {
             "{}",
             "which is not offered",
         ),
-        (guests::text("wasi-http.wat"), "{}", "not granted"),
         (guests::text("newer-function.wat"), "{}", "flush-everything"),
         (
             lifecycle(),
@@ -202,6 +203,38 @@ async fn components_that_do_not_take_the_memory_go_back_by_themselves() {
     world.all_run(1).await;
     load.progress(20).await;
     load.stop().await.assert_fine_but(&[bad]);
+    world.stop().await;
+}
+
+/// A revision says itself how long its swaps wait for the call in progress.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_that_cannot_wait_for_a_call_goes_back() {
+    let world = serving("handoff", 4).await;
+    let lingering = tokio::spawn({
+        let door = world.door().clone();
+        async move { call(&door, Target::Shard(1), "linger").await }
+    });
+    let queued = || {
+        let report = world.door().shard_report(1).expect("a report");
+        (report.queued > 0).then_some(())
+    };
+    until("the call is with its shard", queued).await;
+    let mut load = Load::start(vec![world.door().clone()], 4, "count-through");
+    let mut draft = world
+        .draft(guests::component("handoff"), r#"{"new":1}"#)
+        .await;
+    draft.modules[0].limits = BTreeMap::from([("drain".into(), "100ms".into())]);
+    let number = ordered(&world, draft, &all()).await;
+    let ended = world.ended(number).await;
+    assert_eq!(ended.outcome, "rolled-back", "{}", ended.why);
+    for part in ["shard 1", "limits.drain", "100ms"] {
+        assert!(ended.why.contains(part), "{part}: {}", ended.why);
+    }
+    let reply = within(lingering).await.expect("a caller");
+    assert_eq!(reply.expect("it goes on to its end").revision, 1);
+    world.all_run(1).await;
+    load.progress(20).await;
+    load.stop().await.assert_fine_but(&[]);
     world.stop().await;
 }
 

@@ -1,6 +1,6 @@
 //! Revisions in Rust: all add to the same counters, and each fails in a way of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use quarry::deploy::Library;
 use quarry::guest::native::{self, Logic};
 use quarry::guest::{GuestError, InstanceContext, Reply, Request};
+use tokio::sync::watch;
 
 /// How a revision behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,9 @@ pub enum Way {
     /// Each call takes 20 ms.
     Slow,
 }
+
+/// True from when a call of `hold` has begun, which ends once it is false again.
+pub static HOLDING: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
 
 /// What a name of the library does, and whether it hands memory over.
 const LOGIC: [(&str, Way, bool); 14] = [
@@ -80,6 +84,13 @@ pub fn library() -> Library {
         });
     }
     library
+}
+
+/// Of a program that knows of one alone, which behaves as it should.
+pub fn only(logic: &str) -> Library {
+    Library::new().with(logic, |name, revision| {
+        native::module(name, revision, |_| Adder::<false>::new(Way::Good))
+    })
 }
 
 struct Adder<const MEMORY: bool, const MIGRATES: bool = false> {
@@ -143,6 +154,12 @@ impl<const MEMORY: bool, const MIGRATES: bool> Logic for Adder<MEMORY, MIGRATES>
                 Ok(Reply::new(self.remembered.to_string()))
             }
             "get" => Ok(Reply::new(db.view().get(&key).await?.unwrap_or_default())),
+            "hold" => {
+                HOLDING.send_replace(true);
+                let mut holding = HOLDING.subscribe();
+                _ = holding.wait_for(|holding| !holding).await;
+                Ok(Reply::new("held"))
+            }
             "options" => Ok(Reply::new(context.options.to_string())),
             method => Err(GuestError::new("unknown-method", method)),
         }

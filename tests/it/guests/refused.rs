@@ -32,7 +32,6 @@ async fn what_is_no_guest_is_refused_by_name() {
         ("newer-function.wat", text("newer-function.wat"), "missing-function", &["quarry:shard/durability@0.1.9.flush-everything"]),
         ("unknown-import.wat", text("unknown-import.wat"), "unknown-import", &["acme:secrets/store@1.0.0", "quarry:shard/db"]),
         ("unknown-quarry-import.wat", text("unknown-quarry-import.wat"), "unknown-import", &["quarry:shard/teleport@0.1.0"]),
-        ("wasi-http.wat", text("wasi-http.wat"), "refused-import", &["wasi:http/", "--disable http"]),
     ];
     for (name, bytes, code, says) in cases {
         let loaded =

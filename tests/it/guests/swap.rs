@@ -9,6 +9,7 @@ use crate::support::native::{call, config};
 use crate::support::store::within;
 
 mod callers;
+mod drain;
 mod handoff;
 mod migrate;
 

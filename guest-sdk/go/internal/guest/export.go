@@ -27,7 +27,7 @@ func ExportCall(handler Handler, method, methodLen, hasKey, key, keyLen, payload
 
 // Failed is the result that is an error.
 func Failed(err *host.Error) unsafe.Pointer {
-	return abi.ReturnError(err.Code, err.Message, err.Retryable)
+	return abi.ReturnError(host.Readable(err.Code), host.Readable(err.Message), err.Retryable)
 }
 
 // Ended is the result of what gives nothing but an error.

@@ -93,7 +93,7 @@ func RunCall(handler Handler, method string, key, payload []byte) ([]byte, *host
 	var reply Reply
 	err := Protect(func() (err error) {
 		if handler == nil {
-			return &host.Error{Code: "unknown-method", Message: "the guest registered no handler: quarry.Handle belongs into an init function"}
+			return &host.Error{Code: "unknown-method", Message: "the guest registered no handler: write `func init() { quarry.Handle(call) }`, and `queries.Handle(query)` for queries"}
 		}
 		reply, err = handler(&Call{Method: method, Key: key, Payload: payload})
 		return err
@@ -126,7 +126,8 @@ func Protect(run func() error) (failed *host.Error) {
 
 // Wrap makes any error one of a guest: one that is none has the code `error`.
 func Wrap(err error) *host.Error {
-	if err == nil {
+	// A nil of its type in an interface is no nil, and no error either.
+	if bare, is := err.(*host.Error); err == nil || is && bare == nil {
 		return nil
 	}
 	var known *host.Error

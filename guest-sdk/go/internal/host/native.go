@@ -5,9 +5,9 @@ package host
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
-	"sync"
 	"time"
 )
 
@@ -17,6 +17,10 @@ import (
 type Double struct {
 	rows map[string]row
 	seq  uint64
+	// What a crash leaves: the rows, timers and the seq of when everything was durable last.
+	durableRows   map[string]row
+	durableTimers map[string]Timer
+	durable       uint64
 	// Lines of the log.
 	Log []Line
 	// Tags by the seq that they wait for.
@@ -56,9 +60,10 @@ type Tag struct{ Seq, Tag uint64 }
 
 // Timer is a timer that was set.
 type Timer struct {
-	Payload []byte
-	Due     time.Time
-	Durable bool
+	Payload  []byte
+	Due      time.Time
+	Durable  bool
+	Failures uint
 }
 
 // Test is the host of the tests of this process.
@@ -67,9 +72,36 @@ var Test = NewDouble()
 // NewDouble is an empty shard.
 func NewDouble() *Double {
 	return &Double{
-		rows: map[string]row{}, Timers: map[string]Timer{}, Metrics: map[string]float64{}, Headers: map[string]string{},
+		rows: map[string]row{}, durableRows: map[string]row{}, durableTimers: map[string]Timer{}, Timers: map[string]Timer{}, Metrics: map[string]float64{}, Headers: map[string]string{},
 		Options: "{}", Now: time.UnixMilli(1_700_000_000_000), open: map[interface{ Close() }]struct{}{},
 	}
+}
+
+// Settle makes every write durable.
+func (d *Double) Settle() {
+	d.durable, d.durableRows, d.durableTimers = d.seq, maps.Clone(d.rows), map[string]Timer{}
+	for name, timer := range d.Timers {
+		if timer.Durable {
+			d.durableTimers[name] = timer
+		}
+	}
+}
+
+// Forget takes away what was not durable, as a crash does. Numbers of writes are not given out twice.
+func (d *Double) Forget() {
+	d.rows, d.Timers, d.Tags = maps.Clone(d.durableRows), maps.Clone(d.durableTimers), nil
+}
+
+// Close takes away what ends with an instance.
+func (d *Double) Close() {
+	d.Tags = nil
+	maps.DeleteFunc(d.Timers, func(_ string, timer Timer) bool { return !timer.Durable })
+}
+
+// Fired removes a durable timer that was done, in a write of its own.
+func (d *Double) Fired(name string) {
+	delete(d.Timers, name)
+	d.seq++
 }
 
 // EndCall closes what a call left open.
@@ -82,6 +114,7 @@ func EndCall() {
 const (
 	maxKey, maxValue, maxOpen = 65_535, 16 << 20, 64
 	maxBatch, maxOps          = 32 << 20, 65_536
+	maxTimers, maxTags        = 10_000, 65_536
 )
 
 func fail(code, format string, args ...any) *Error {
@@ -357,103 +390,3 @@ func (p *pending) Commit() (uint64, bool, *Error) {
 }
 
 func (p *pending) Close() { p.closed = true; delete(Test.open, p) }
-
-// ---------------------------------------------------------------------------------------------------------------------
-
-var logging sync.Mutex
-
-func Cluster() string       { return "test" }
-func Node() string          { return "test" }
-func Module() string        { return "main" }
-func Options() string       { return Test.Options }
-func Shard() uint32         { return 0 }
-func Shards() uint32        { return 1 }
-func Generation() uint64    { return 0 }
-func Revision() uint64      { return 1 }
-func Status() uint32        { return 0 }
-func OwnedFor() uint64      { return 1<<64 - 1 }
-func DurableSeq() uint64    { return Test.seq }
-func ReplyWhenApplied()     { Test.WhenApplied = true }
-func Logs(level uint8) bool { return true }
-
-// ShardFor is 0, as there is one shard; the hash of the host is not here.
-func ShardFor([]byte) uint32 { return 0 }
-
-func SetContentType(media string) { Test.ContentType = media }
-
-func Deadline() (uint64, bool) { return 30_000, true }
-
-func Traceparent() (string, bool) { return Header("traceparent") }
-
-func Header(name string) (string, bool) {
-	value, some := Test.Headers[name]
-	return value, some
-}
-
-func NotifyWhenDurable(seq, tag uint64) *Error {
-	if Test.ReadOnly {
-		return fail("read-only", "a query cannot ask for notifications")
-	}
-	if seq > Test.seq {
-		return fail("invalid-argument", "seq %d was not given out yet", seq)
-	}
-	Test.Tags = append(Test.Tags, Tag{seq, tag})
-	return nil
-}
-
-func setTimer(name string, after uint64, payload []byte, durable bool) *Error {
-	if Test.ReadOnly {
-		return fail("read-only", "a query cannot set timers")
-	}
-	if len(name) == 0 || len(name) > 256 || len(payload) > 64<<10 {
-		return fail("invalid-argument", "a timer's name has 1 to 256 bytes, not %d, its payload up to 65536, not %d", len(name), len(payload))
-	}
-	Test.Timers[name] = Timer{slices.Clone(payload), Test.Now.Add(time.Duration(after) * time.Millisecond), durable}
-	return nil
-}
-
-func SetTimer(name string, after uint64, payload []byte) *Error {
-	return setTimer(name, after, payload, false)
-}
-
-func SetDurableTimer(name string, after uint64, payload []byte) (uint64, *Error) {
-	if err := setTimer(name, after, payload, true); err != nil {
-		return 0, err
-	}
-	Test.seq++
-	return Test.seq, nil
-}
-
-func CancelTimer(name string) (bool, *Error) {
-	_, existed := Test.Timers[name]
-	delete(Test.Timers, name)
-	return existed, nil
-}
-
-func TimerDue(name string) (uint64, bool, *Error) {
-	timer, some := Test.Timers[name]
-	if !some {
-		return 0, false, nil
-	}
-	return uint64(timer.Due.UnixMilli()), true, nil
-}
-
-// Ask calls or queries another shard.
-func Ask(query bool, shard *uint32, method string, key, payload []byte) ([]byte, *Error) {
-	if Test.Asked == nil {
-		return nil, fail("unassigned", "there is no other shard: set one with quarrytest.Answer")
-	}
-	return Test.Asked(query, shard, method, key, payload)
-}
-
-func Log(level uint8, message string, fields []Pair) {
-	logging.Lock()
-	defer logging.Unlock()
-	Test.Log = append(Test.Log, Line{level, message, slices.Clone(fields)})
-}
-
-func DescribeMetric(string, string) {}
-
-func AddMetric(name string, _ []Pair, by uint64)         { Test.Metrics[name] += float64(by) }
-func SetMetric(name string, _ []Pair, value float64)     { Test.Metrics[name] = value }
-func ObserveMetric(name string, _ []Pair, value float64) { Test.Metrics[name] = value }

@@ -2,6 +2,13 @@
 // it make it pleasant.
 package host
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
 // Error is an error of the host, or of a guest.
 type Error struct {
 	Code, Message string
@@ -77,3 +84,28 @@ type Transaction interface {
 }
 
 var errClosed = &Error{Code: "closed", Message: "it was closed before, or its call has ended"}
+
+// Readable is a text as the host takes it. What is not UTF-8 would end the instance at its border, so that it is replaced in what people
+// read: messages, log lines, labels.
+func Readable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// CheckText refuses a name that is not UTF-8: replaced, it would be another name.
+func CheckText(what, text string) *Error {
+	if utf8.ValidString(text) {
+		return nil
+	}
+	return &Error{Code: "invalid-argument", Message: fmt.Sprintf("%s is UTF-8, not %.80q", what, text)}
+}
+
+// readable is the same for fields and labels.
+func readable(pairs []Pair) []Pair {
+	isValid := func(pair Pair) bool { return utf8.ValidString(pair.Name) && utf8.ValidString(pair.Value) }
+	if !slices.ContainsFunc(pairs, func(pair Pair) bool { return !isValid(pair) }) {
+		return pairs
+	}
+	replaced := make([]Pair, 0, len(pairs))
+	for _, pair := range pairs {
+		replaced = append(replaced, Pair{Readable(pair.Name), Readable(pair.Value)})
+	}
+	return replaced
+}

@@ -27,7 +27,7 @@ func Logs(level uint8) bool { return logEnabled(uint32(level)) != 0 }
 
 func ShardFor(key []byte) uint32 { return shardFor(data(key), size(key)) }
 
-func SetContentType(media string) { callSetContentType(media) }
+func SetContentType(media string) { callSetContentType(Readable(media)) }
 
 func Deadline() (ms uint64, some bool) {
 	call(func(ret unsafe.Pointer) { callDeadline(ret) }, func(a *abi.Area) {
@@ -52,6 +52,9 @@ func Traceparent() (string, bool) {
 }
 
 func Header(name string) (string, bool) {
+	if CheckText("", name) != nil {
+		return "", false
+	}
 	return optionalText(func(ret unsafe.Pointer) { callHeader(name, ret) })
 }
 
@@ -60,19 +63,31 @@ func NotifyWhenDurable(seq, tag uint64) *Error {
 }
 
 func SetTimer(name string, after uint64, payload []byte) *Error {
+	if err := CheckText("a timer's name", name); err != nil {
+		return err
+	}
 	return try(4, func(ret unsafe.Pointer) { timersSet(name, after, data(payload), size(payload), ret) }, nil)
 }
 
 func SetDurableTimer(name string, after uint64, payload []byte) (uint64, *Error) {
+	if err := CheckText("a timer's name", name); err != nil {
+		return 0, err
+	}
 	return numbered(func(ret unsafe.Pointer) { timersSetDurable(name, after, data(payload), size(payload), ret) })
 }
 
 func CancelTimer(name string) (existed bool, err *Error) {
+	if err := CheckText("a timer's name", name); err != nil {
+		return false, err
+	}
 	err = try(4, func(ret unsafe.Pointer) { timersCancel(name, ret) }, func(a *abi.Area) { existed = a.Bool(4) })
 	return existed, err
 }
 
 func TimerDue(name string) (ms uint64, some bool, err *Error) {
+	if err := CheckText("a timer's name", name); err != nil {
+		return 0, false, err
+	}
 	err = try(8, func(ret unsafe.Pointer) { timersDue(name, ret) }, func(a *abi.Area) {
 		if some = a.Bool(8); some {
 			ms = a.U64(16)
@@ -83,6 +98,9 @@ func TimerDue(name string) (ms uint64, some bool, err *Error) {
 
 // Ask calls or queries another shard: the one of the key, unless there is a shard.
 func Ask(query bool, shard *uint32, method string, key, payload []byte) (reply []byte, err *Error) {
+	if err := CheckText("a method", method); err != nil {
+		return nil, err
+	}
 	err = try(4, func(ret unsafe.Pointer) {
 		switch {
 		case shard == nil && query:
@@ -99,27 +117,31 @@ func Ask(query bool, shard *uint32, method string, key, payload []byte) (reply [
 }
 
 func Log(level uint8, message string, fields []Pair) {
+	fields = readable(fields)
 	list := pairs(fields)
-	logWrite(uint32(level), message, words(list), uint32(len(fields)))
+	logWrite(uint32(level), Readable(message), words(list), uint32(len(fields)))
 	runtime.KeepAlive(fields)
 }
 
-func DescribeMetric(name, help string) { metricsDescribe(name, help) }
+func DescribeMetric(name, help string) { metricsDescribe(Readable(name), Readable(help)) }
 
 func AddMetric(name string, labels []Pair, by uint64) {
+	labels = readable(labels)
 	list := pairs(labels)
-	metricsAdd(name, words(list), uint32(len(labels)), by)
+	metricsAdd(Readable(name), words(list), uint32(len(labels)), by)
 	runtime.KeepAlive(labels)
 }
 
 func SetMetric(name string, labels []Pair, value float64) {
+	labels = readable(labels)
 	list := pairs(labels)
-	metricsSet(name, words(list), uint32(len(labels)), value)
+	metricsSet(Readable(name), words(list), uint32(len(labels)), value)
 	runtime.KeepAlive(labels)
 }
 
 func ObserveMetric(name string, labels []Pair, value float64) {
+	labels = readable(labels)
 	list := pairs(labels)
-	metricsObserve(name, words(list), uint32(len(labels)), value)
+	metricsObserve(Readable(name), words(list), uint32(len(labels)), value)
 	runtime.KeepAlive(labels)
 }

@@ -8,11 +8,17 @@ export class HostError extends Error {
   }
 }
 
-let current;
+let kept;
+
+/** Says where the current host is kept: in a storage that goes along with code which awaits. It is made in `testing.js`, since it is of Node.js. */
+export function keptIn(storage) {
+  kept = storage;
+}
 
 /** A function of an interface, as the current host has it. */
 export function ask(face, name) {
   return (...args) => {
+    const current = kept?.getStore();
     if (current === undefined) {
       throw new HostError('closed', 'no host runs here: use this in a handler, or within `Host.run` of quarry-guest/testing');
     }
@@ -20,13 +26,7 @@ export function ask(face, name) {
   };
 }
 
-/** Runs guest code in this host. */
+/** Runs guest code in this host, with all that it awaits. */
 export function within(world, body) {
-  const before = current;
-  current = world;
-  try {
-    return body();
-  } finally {
-    current = before;
-  }
+  return kept.run(world, body);
 }

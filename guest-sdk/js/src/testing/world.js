@@ -128,7 +128,7 @@ function faces(world) {
     if (payload.length > 65_536) throw new HostError('invalid-argument', `a timer's payload has up to 64 KiB, not ${payload.length} bytes`);
     const { timers } = world.limits;
     if (world.timersByName.size >= timers && !world.timersByName.has(name)) {
-      throw new HostError('limit', `${timers} timers are set (limits.timers)`);
+      throw new HostError('limit', `${timers} timers are set (limits.timers)`, true);
     }
     return world.setTimer({ name, payload, due: world.now + Number(afterMs), isDurable, failures: 0 });
   };

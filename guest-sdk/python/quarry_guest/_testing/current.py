@@ -41,6 +41,7 @@ def within(world: World) -> Iterator[None]:
     """Runs guest code in this host."""
     _current.append(world)
     try:
-        yield
+        with world.clock.within(world.package):
+            yield
     finally:
         _current.pop()

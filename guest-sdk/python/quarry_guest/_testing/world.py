@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
+from .clock import Clock
 from .current import HostError
 from .store import Change, Store
 
@@ -84,6 +85,9 @@ class World:
         self.store = Store()
         self.status = "running"
         self.now_ms = FIRST_MOMENT_MS
+        self.clock = Clock(lambda: self.now_ms)
+        #: The package of the guest, whose modules see this clock.
+        self.package = ""
         self.durable_seq = 0
         self.tags: list[tuple[int, int]] = []
         self.timers: dict[str, SetTimer] = {}
@@ -151,7 +155,7 @@ class World:
         if len(payload) > 65_536:
             raise HostError("invalid-argument", f"a timer's payload has up to 64 KiB, not {len(payload)} bytes")
         if name not in self.timers and len(self.timers) >= self.limits.timers:
-            raise HostError("limit", f"{self.limits.timers} timers are set (limits.timers)")
+            raise HostError("limit", f"{self.limits.timers} timers are set (limits.timers)", retryable=True)
         timer = SetTimer(name, payload, self.now_ms + after_ms, is_durable)
         if not is_durable:
             # In the place of a durable one it removes that from the database.

@@ -179,6 +179,27 @@ fn an_overdue_timer_fires_when_its_shard_is_there_again() {
     assert_eq!(names(&host), ["late"]);
 }
 
+/// The next opening tries it at once, and its pauses go on.
+#[test]
+fn pauses_go_on_where_the_shard_is_opened_again() {
+    for end in ["restart", "crash"] {
+        let mut host = Host::new::<Alarm>();
+        set(&mut host, "set-durable", "a", 0, "error");
+        host.make_durable();
+        host.advance(SECOND * 3);
+        assert_eq!(names(&host).len(), 3, "after 0, 1 and 3 s");
+        match end {
+            "restart" => host.restart().unwrap(),
+            _ => host.crash().unwrap(),
+        }
+        assert_eq!(names(&host), ["a"], "{end}: at once");
+        host.advance(SECOND * 8 - Duration::from_millis(1));
+        assert_eq!(names(&host).len(), 1, "{end}: a pause of 8 s");
+        host.advance(Duration::from_millis(1));
+        assert_eq!(names(&host).len(), 2, "{end}");
+    }
+}
+
 #[test]
 fn a_durable_timer_that_fails_is_tried_again() {
     let mut host = Host::new::<Alarm>();
@@ -268,7 +289,7 @@ fn what_is_wrong_is_refused_and_named() {
         set(&mut host, method, "a", 1_000, "");
         set(&mut host, method, "b", 1_000, "");
         let error = host.call(method).json(&("c", 0, "")).run().unwrap_err();
-        assert_eq!(error.code(), "limit");
+        assert_eq!((error.code(), error.is_retryable()), ("limit", true));
         assert!(error.message().contains("limits.timers"), "{error}");
         set(&mut host, method, "a", 2_000, "");
         assert!(asks(&mut host, "cancel", "b"));

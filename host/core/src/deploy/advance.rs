@@ -275,6 +275,7 @@ fn end(record: &RolloutRecord, outcome: Outcome, why: &str) -> RolloutRecord {
     next.last = Some(Ended {
         number: record.number,
         target: active.target,
+        order: active.order,
         outcome,
         why: why.to_owned(),
     });

@@ -2,6 +2,7 @@
 
 use super::record::{Active, Ended, Gates, Outcome, Phase, Plan, RolloutRecord};
 use super::selection::Selection;
+use crate::lease::record::Nonce;
 
 /// What an operator wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum Command {
         target: u64,
         /// Who wants it.
         by: String,
+        /// Which order it is of all that anybody gives: a number of its own.
+        order: Nonce,
         /// How.
         plan: Plan,
         /// The shards that go first; none unless the plan is [`Plan::Chosen`].
@@ -99,6 +102,7 @@ pub fn command(record: &RolloutRecord, command: Command) -> Result<RolloutRecord
     if let Command::Deploy {
         target,
         by,
+        order,
         plan,
         first,
         gates,
@@ -112,6 +116,7 @@ pub fn command(record: &RolloutRecord, command: Command) -> Result<RolloutRecord
                 next.last = Some(Ended {
                     number: record.number,
                     target: active.target,
+                    order: active.order,
                     outcome: Outcome::Superseded,
                     why: format!(
                         "{}; before every shard had gone back, rollout {} by {by} began",
@@ -145,6 +150,7 @@ pub fn command(record: &RolloutRecord, command: Command) -> Result<RolloutRecord
         next.active = Some(Active {
             target,
             by,
+            order,
             // Where nothing runs yet, there is nothing to be careful of, and nothing to go back to.
             plan: if record.stable == 0 { Plan::All } else { plan },
             gates,

@@ -43,6 +43,8 @@ pub struct Active {
     pub target: u64,
     /// Who ordered it, at most 256 bytes.
     pub by: String,
+    /// Which order it was: two of one person at one moment have different ones. 0 in a record that knows none.
+    pub order: Nonce,
     /// How it goes on.
     pub plan: Plan,
     /// What stops it.
@@ -133,6 +135,8 @@ pub struct Ended {
     pub number: u64,
     /// What was rolled out.
     pub target: u64,
+    /// See [`Active::order`].
+    pub order: Nonce,
     /// How it ended.
     pub outcome: Outcome,
     /// Why, for people; empty when there is nothing to say.
@@ -162,6 +166,18 @@ impl RolloutRecord {
         active.filter(|active| matches!(active.phase, Phase::Rolling | Phase::Held))
     }
 
+    /// The rollout that an order began, by its number, and its revision; none where it is neither in progress nor the last that ended.
+    #[must_use]
+    pub fn rollout_of(&self, order: Nonce) -> Option<(u64, u64)> {
+        let active = self.active.iter();
+        let active = active.map(|active| (active.order, self.number, active.target));
+        let last = self.last.iter();
+        let last = last.map(|last| (last.order, last.number, last.target));
+        let mut all = active.chain(last);
+        let (_, number, target) = all.find(|(of, ..)| *of == order && order != Nonce::new(0))?;
+        Some((number, target))
+    }
+
     /// Of a cluster that begins with a revision, which no shard ever ran without.
     #[must_use]
     pub fn begin_with(revision: u64) -> Self {
@@ -171,6 +187,7 @@ impl RolloutRecord {
             last: Some(Ended {
                 number: 1,
                 target: revision,
+                order: Nonce::new(0),
                 outcome: Outcome::Adopted,
                 why: String::new(),
             }),
@@ -200,7 +217,7 @@ impl RolloutRecord {
         };
         let last = self.last.as_ref().map(|last| {
             serde_json::json!({
-                "number": last.number, "target": last.target, "outcome": last.outcome, "why": clean(&last.why),
+                "number": last.number, "target": last.target, "order": last.order, "outcome": last.outcome, "why": clean(&last.why),
             })
         });
         let json = serde_json::json!({
@@ -251,7 +268,7 @@ impl Active {
             Plan::Chosen => ("chosen", 100),
         };
         serde_json::json!({
-            "target": self.target, "by": self.by, "plan": plan, "percent": percent, "traps": self.gates.traps,
+            "target": self.target, "by": self.by, "order": self.order, "plan": plan, "percent": percent, "traps": self.gates.traps,
             "errors_percent": self.gates.errors_percent, "latency_percent": self.gates.latency_percent,
             "least_calls": self.gates.least_calls, "step_timeout_ms": self.step_timeout_ms, "bake_ms": self.bake_ms,
             "phase": self.phase, "paused": self.paused, "selection": self.selection.to_string(), "why": clean(&self.why),
@@ -288,6 +305,7 @@ impl Active {
         Ok(Self {
             target,
             by: fields.text("by", MAX_BY)?,
+            order: order(fields)?,
             plan,
             gates: Gates {
                 traps: fields.number("traps")?,
@@ -318,6 +336,7 @@ impl Ended {
         Ok(Self {
             number: fields.number("number")?,
             target: fields.number("target")?,
+            order: order(fields)?,
             outcome: fields.word(
                 "outcome",
                 &[
@@ -329,5 +348,15 @@ impl Ended {
             )?,
             why: fields.text("why", MAX_WHY)?,
         })
+    }
+}
+
+/// Records of earlier versions know of no orders.
+fn order(fields: &Fields) -> Result<Nonce, RecordError> {
+    let known = fields.optional("order").is_some();
+    if known {
+        fields.id("order")
+    } else {
+        Ok(Nonce::new(0))
     }
 }

@@ -38,6 +38,7 @@ fn deploy(target: u64, plan: Plan) -> Command {
     Command::Deploy {
         target,
         by: "ann".into(),
+        order: Nonce::new(u128::from(target) << 64),
         plan,
         first: match plan {
             Plan::Chosen => Selection::parse("1-2,5", SHARDS).expect("shards"),
@@ -96,6 +97,7 @@ fn bodies_come_back_as_they_were() {
     held.last = Some(Ended {
         number: 1,
         target: 1,
+        order: Nonce::new(8),
         outcome: Outcome::Refused,
         why: "node a cannot run it".into(),
     });
@@ -124,6 +126,41 @@ fn bodies_come_back_as_they_were() {
     );
     assert_eq!(digest.object(), format!("modules/{}.wasm", "0f".repeat(32)));
     assert!("0F".repeat(32).parse::<Digest>().is_err());
+}
+
+/// Whose rollout it is, is told by the order and by nothing else, for as long as the record knows of it.
+#[test]
+fn an_order_is_known_by_its_own_number() {
+    let [mine, yours] = [2_u64, 3].map(|target| Nonce::new(u128::from(target) << 64));
+    let checking = command(&stable(), deploy(2, Plan::All)).expect("idle");
+    assert_eq!(checking.rollout_of(mine), Some((2, 2)));
+    assert_eq!(
+        checking.rollout_of(yours),
+        None,
+        "though of the same person"
+    );
+    let refused = [("a", Check::Refused("it is no good".into()))];
+    let ended = advance(&checking, &seen(&checking, &refused), SOON).expect("it ends");
+    assert_eq!(ended.rollout_of(mine), Some((2, 2)), "it has ended");
+    let next = command(&ended, deploy(3, Plan::All)).expect("idle");
+    assert_eq!(next.rollout_of(yours), Some((3, 3)));
+    assert_eq!(next.rollout_of(mine), Some((2, 2)));
+    let by = "bob".into();
+    let going = command(&next, Command::Abort { by }).expect("it can be");
+    let another = command(&going, deploy(4, Plan::All)).expect("it takes its place");
+    assert_eq!(another.rollout_of(yours), Some((3, 3)), "it is superseded");
+    assert_eq!(another.rollout_of(mine), None, "that is forgotten");
+    // What earlier versions wrote knows of none, and nobody's order is found in it.
+    let body = String::from_utf8(another.encode().expect("fine")).expect("text");
+    let plain = |order: Nonce| format!("\"order\":\"{order}\",");
+    let fourth = Nonce::new(4 << 64);
+    let old = body.replace(&plain(fourth), "").replace(&plain(yours), "");
+    assert!(!old.contains("order\":"), "{old}");
+    let old = RolloutRecord::decode(old.as_bytes()).expect("it reads");
+    assert_eq!(active(&old).order, Nonce::new(0));
+    for order in [Nonce::new(0), yours, fourth] {
+        assert_eq!(old.rollout_of(order), None);
+    }
 }
 
 #[test]
@@ -288,6 +325,7 @@ fn commands_fit_the_state_or_are_refused() {
     let nothing = Command::Deploy {
         target: 2,
         by: "ann".into(),
+        order: Nonce::new(1),
         plan: Plan::Chosen,
         first: Selection::None,
         gates: Gates::default(),

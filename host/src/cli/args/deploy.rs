@@ -130,7 +130,7 @@ pub struct Deploy {
     /// Confine a module to the keys that begin with this
     #[arg(long, value_name = "MODULE=PREFIX", value_parser = key_value)]
     pub prefix: Vec<Assignment>,
-    /// What the guest may use beyond its shard, e.g. `http:api.example.com`; no node of this version can honour one yet
+    /// What the guest may use beyond its shard, e.g. `http:api.example.com`, for HTTP requests to that host
     #[arg(long, value_name = "[MODULE=]http:HOST[:PORT]")]
     pub grant: Vec<String>,
     /// Why, for whoever reads `quarry revisions`

@@ -14,7 +14,8 @@ use tokio::{
     process::{Child, Command},
 };
 
-use super::recipe::{INSTALL_CLANG, Kind, Recipe, Step};
+use super::missing::{missing_target, missing_tool, missing_wasi, too_old};
+use super::recipe::{Kind, Recipe, Step};
 use super::{Error, color};
 use crate::clock;
 
@@ -27,17 +28,28 @@ const TAIL_MAX_BYTES: usize = 64 * 1024;
 /// A longer line is handed on in parts.
 const LINE_MAX_BYTES: usize = 1 << 20;
 
-/// Runs the steps of a build one after another, and returns the components that they told of; only cargo does.
+/// What the steps of a build told of themselves; only cargo does.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Made {
+    /// The components.
+    pub components: Vec<PathBuf>,
+    /// The version of the SDK.
+    pub sdk: Option<String>,
+}
+
+/// Runs the steps of a build one after another.
 pub(super) async fn run(
     dir: &Path,
     recipe: &Recipe,
     mut on_output: impl FnMut(&str),
-) -> Result<Vec<PathBuf>, Error> {
+) -> Result<Made, Error> {
     let begun = clock::now();
-    let mut made = Vec::new();
+    let mut made = Made::default();
     for step in &recipe.steps {
         let left = BUILD_LIMIT.saturating_sub(clock::now().saturating_duration_since(begun));
-        made.extend(run_step(dir, step, left, &mut on_output).await?);
+        let told = run_step(dir, step, left, &mut on_output).await?;
+        made.components.extend(told.components);
+        made.sdk = told.sdk.or(made.sdk);
     }
     Ok(made)
 }
@@ -47,7 +59,7 @@ async fn run_step(
     step: &Step,
     left: Duration,
     on_output: &mut impl FnMut(&str),
-) -> Result<Vec<PathBuf>, Error> {
+) -> Result<Made, Error> {
     let mut command = Command::new(&step.program);
     command.args(&step.args).envs(step.env.iter().copied());
     if color() {
@@ -99,6 +111,7 @@ async fn run_step(
         return Err(missing_tool(tool.unwrap_or("sh")));
     }
     Err(missing_target(&stderr)
+        .or_else(|| too_old(&stderr, step.kind))
         .or_else(|| missing_wasi(&stderr))
         .unwrap_or(Error::Failed {
             command: shown(),
@@ -113,11 +126,11 @@ async fn follow(
     is_cargo: bool,
     dir: &Path,
     on_output: &mut impl FnMut(&str),
-) -> io::Result<(std::process::ExitStatus, String, Vec<PathBuf>)> {
+) -> io::Result<(std::process::ExitStatus, String, Made)> {
     let mut stdout = Lines::new(child.stdout.take());
     let mut stderr = Lines::new(child.stderr.take());
     let mut tail = String::new();
-    let mut made = Vec::new();
+    let mut made = Made::default();
     let manifest = dir.join("Cargo.toml").canonicalize().ok();
     let (mut ended, mut left) = (None, pin!(tokio::time::sleep(GRACE)));
     while stdout.is_open() || stderr.is_open() {
@@ -129,7 +142,7 @@ async fn follow(
             () = &mut left, if ended.is_some() => break,
             line = stdout.next(), if stdout.is_open() => if let Some(line) = line? {
                 if is_cargo {
-                    made.extend(components(&line, manifest.as_deref()));
+                    learn(&line, manifest.as_deref(), &mut made);
                 } else {
                     on_output(&line);
                 }
@@ -149,14 +162,22 @@ async fn follow(
     Ok((status, tail, made))
 }
 
-/// The components of the project's own package in a line of cargo's JSON.
-fn components(line: &str, manifest: Option<&Path>) -> Vec<PathBuf> {
+/// Learns from a line of cargo's JSON: the components of the project's own package, and the version of the SDK.
+fn learn(line: &str, manifest: Option<&Path>, made: &mut Made) {
     let Ok(message) = serde_json::from_str::<Value>(line) else {
-        return Vec::new();
+        return;
     };
-    let is_own = message["manifest_path"].as_str().map(Path::new) == manifest;
-    if message["reason"] != "compiler-artifact" || !is_own {
-        return Vec::new();
+    if message["reason"] != "compiler-artifact" {
+        return;
+    }
+    if message["target"]["name"] == "quarry_guest" {
+        // `path+file:///sdk#quarry-guest@0.1.0`, or `...#0.1.0` where the folder has the package's name.
+        let id = message["package_id"].as_str().unwrap_or_default();
+        let version = id.rsplit(['#', '@']).next();
+        made.sdk = version.map(str::to_owned);
+    }
+    if message["manifest_path"].as_str().map(Path::new) != manifest {
+        return;
     }
     let files = message["filenames"]
         .as_array()
@@ -164,73 +185,10 @@ fn components(line: &str, manifest: Option<&Path>) -> Vec<PathBuf> {
         .flatten()
         .filter_map(Value::as_str)
         .map(PathBuf::from);
-    files
-        .filter(|file| {
-            file.extension()
-                .is_some_and(|extension| extension == "wasm")
-        })
-        .collect()
-}
-
-/// What rustc and cargo say when the target is not installed, put as what to do.
-fn missing_target(stderr: &str) -> Option<Error> {
-    let known = [
-        "target may not be installed",
-        "target add wasm32-wasip2",
-        "is not installed for the toolchain",
-    ];
-    known
-        .iter()
-        .any(|sign| stderr.contains(sign))
-        .then(|| Error::Missing {
-            what: "Rust's target wasm32-wasip2 is missing".into(),
-            install: "rustup target add wasm32-wasip2".into(),
-        })
-}
-
-/// What clang says where parts of its WebAssembly target are not installed.
-fn missing_wasi(stderr: &str) -> Option<Error> {
-    let parts = [
-        (
-            "unable to execute command: Executable \"wasm-ld",
-            "LLVM's linker for WebAssembly (wasm-ld)",
-        ),
-        (
-            "'string.h' file not found",
-            "the C library for WASI (wasi-libc)",
-        ),
-        (
-            "'stdlib.h' file not found",
-            "the C library for WASI (wasi-libc)",
-        ),
-        ("crt1-reactor.o", "the C library for WASI (wasi-libc)"),
-        (
-            "libclang_rt.builtins",
-            "clang's own library for WebAssembly (compiler-rt)",
-        ),
-    ];
-    let (_, part) = parts.iter().find(|(sign, _)| stderr.contains(sign))?;
-    Some(Error::Missing {
-        what: format!("the build needs {part}, which is missing"),
-        install: INSTALL_CLANG.into(),
-    })
-}
-
-fn missing_tool(tool: &str) -> Error {
-    let install = match tool {
-        "cargo" | "rustc" | "rustup" => {
-            "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
-        }
-        "componentize-py" => "pip install componentize-py",
-        "jco" => "npm install -g @bytecodealliance/jco @bytecodealliance/componentize-js",
-        "wasm-tools" => "cargo install --locked wasm-tools",
-        "cargo-component" => "cargo install --locked cargo-component",
-        _ => "the package manager of this system",
-    };
-    Error::Missing {
-        what: format!("the build needs `{tool}`, which is missing"),
-        install: install.into(),
-    }
+    made.components.extend(files.filter(|file| {
+        file.extension()
+            .is_some_and(|extension| extension == "wasm")
+    }));
 }
 
 /// Keeps the last `max` bytes or a little less.
@@ -342,39 +300,44 @@ mod tests {
             ("[]", vec![]),
             ("no JSON", vec![]),
         ] {
+            let mut made = Made::default();
+            learn(line, Some(own), &mut made);
             let expected: Vec<_> = expected.into_iter().map(PathBuf::from).collect();
-            assert_eq!(components(line, Some(own)), expected, "{line}");
+            assert_eq!(made.components, expected, "{line}");
         }
     }
 
     #[test]
-    fn a_part_of_clang_that_is_missing_is_named() {
-        for (said, part) in [
+    fn cargo_tells_which_sdk_it_took() {
+        for (name, id, expected) in [
             (
-                "clang: error: unable to execute command: Executable \"wasm-ld-19\" doesn't exist!",
-                "wasm-ld",
+                "quarry_guest",
+                "path+file:///sdk#quarry-guest@0.1.2",
+                Some("0.1.2"),
             ),
             (
-                "quarry.h:29:10: fatal error: 'string.h' file not found",
-                "wasi-libc",
+                "quarry_guest",
+                "path+file:///quarry-guest#0.1.2",
+                Some("0.1.2"),
             ),
             (
-                "wasm-ld: error: cannot open crt1-reactor.o: No such file or directory",
-                "wasi-libc",
+                "quarry_guest",
+                "registry+https://example.org/index#quarry-guest@0.1.2",
+                Some("0.1.2"),
             ),
             (
-                "wasm-ld: error: cannot open /x/libclang_rt.builtins-wasm32.a: No such file",
-                "compiler-rt",
+                "serde",
+                "registry+https://example.org/index#serde@1.0.0",
+                None,
             ),
         ] {
-            let error = missing_wasi(said).map(|error| error.to_string());
-            let error = error.unwrap_or_default();
-            assert!(
-                error.contains(part) && error.contains("apt-get install"),
-                "{said}: {error}"
+            let line = format!(
+                r#"{{"reason":"compiler-artifact","package_id":"{id}","manifest_path":"/x/Cargo.toml","target":{{"name":"{name}"}},"filenames":[]}}"#
             );
+            let mut made = Made::default();
+            learn(&line, None, &mut made);
+            assert_eq!(made.sdk.as_deref(), expected, "{id}");
         }
-        assert!(missing_wasi("main.c:1:1: error: expected ';'").is_none());
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
 use super::Error;
-use crate::cli::new::sdk::WIT;
+use crate::cli::{language::Language, new::sdk::WIT};
 
 /// The interfaces that a guest can export.
 const EXPORTS: [&str; 8] = [
@@ -35,22 +35,33 @@ const CALL: &str = "quarry:shard/handler@0.1.0#call";
 /// A larger module is not read: it is far above what the host takes.
 const MAX_BYTES: u64 = 256 << 20;
 const CORE: [u8; 8] = *b"\0asm\x01\0\0\0";
+const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
 
-/// Puts the component of a core module in its place. A file that is no core module, or is not there, stays as it is.
+/// Puts the component of a core module in its place. A component stays as it is, and so does a file that is neither, or not there: what that
+/// is, others find out. `language` is that of the project, where its tools are known to have made the file.
 ///
 /// # Errors
-/// Why the module is no guest.
-pub(super) async fn put(path: PathBuf) -> Result<(), Error> {
+/// Why it is no guest.
+pub(super) async fn put(path: PathBuf, language: Option<Language>) -> Result<(), Error> {
     let shown = path.display().to_string();
-    let done = tokio::task::spawn_blocking(move || put_now(&path)).await;
+    let done = tokio::task::spawn_blocking(move || put_now(&path, language)).await;
     done.unwrap_or_else(|error| Err(format!("making a component of it failed: {error}")))
         .map_err(|why| Error::NoComponent(format!("{shown} {why}")))
 }
 
-fn put_now(path: &Path) -> Result<(), String> {
+fn put_now(path: &Path, language: Option<Language>) -> Result<(), String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     match head(path) {
         Ok(Some(head)) if head == CORE => {}
+        Ok(Some(head)) if head == COMPONENT => {
+            let bytes = fs::metadata(path).map_err(unreadable)?.len();
+            let lacks = bytes <= MAX_BYTES && lacks_handler(&fs::read(path).map_err(unreadable)?);
+            return if lacks {
+                Err(no_handler(language))
+            } else {
+                Ok(())
+            };
+        }
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(unreadable(error)),
@@ -61,7 +72,7 @@ fn put_now(path: &Path) -> Result<(), String> {
             "has {bytes} bytes; a core module may have {MAX_BYTES}"
         ));
     }
-    let component = of(&fs::read(path).map_err(unreadable)?)?;
+    let component = of(&fs::read(path).map_err(unreadable)?, language)?;
     // Whole or not at all: `quarry dev` may look at any time.
     let unwritable = |error: io::Error| format!("cannot be replaced by its component: {error}");
     let folder = path
@@ -87,11 +98,11 @@ fn head(path: &Path) -> io::Result<Option<[u8; 8]>> {
 }
 
 /// The component of a core module.
-fn of(core: &[u8]) -> Result<Vec<u8>, String> {
+fn of(core: &[u8], language: Option<Language>) -> Result<Vec<u8>, String> {
     let module = read(core)?;
     let mut described = core.to_vec();
     if !module.is_described {
-        let world = world(&module.exports)?;
+        let world = world(&module.exports, language)?;
         describe(&mut described, &world).map_err(|error| format!("gets no world: {error:#}"))?;
     }
     let encoded = || {
@@ -143,12 +154,45 @@ fn read(core: &[u8]) -> Result<Module, String> {
     Ok(module)
 }
 
+/// Whether a component is whole, and has no handler of any version.
+fn lacks_handler(component: &[u8]) -> bool {
+    let handler = format!("{PACKAGE}handler@");
+    let mut depth = 0_u32;
+    for payload in Parser::new(0).parse_all(component) {
+        match payload {
+            Ok(Payload::ModuleSection { .. } | Payload::ComponentSection { .. }) => depth += 1,
+            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
+            Ok(Payload::ComponentExportSection(section)) if depth == 0 => {
+                for export in section {
+                    if export.is_ok_and(|export| export.name.name.starts_with(&handler)) {
+                        return false;
+                    }
+                }
+            }
+            Ok(_) => {}
+            // Not whole: it may be there.
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+fn no_handler(language: Option<Language>) -> String {
+    match language {
+        Some(language) => format!(
+            "exports no handler of calls, so it is no guest: add {}",
+            language.export()
+        ),
+        None => format!(
+            "does not export `{CALL}`, so it is no guest: build a component, or a core module, with that export"
+        ),
+    }
+}
+
 /// The world of a module with these exports.
-fn world(exports: &[String]) -> Result<String, String> {
+fn world(exports: &[String], language: Option<Language>) -> Result<String, String> {
     if !exports.iter().any(|name| name == CALL) {
-        return Err(format!(
-            "is a core module that does not export `{CALL}`, so it is no guest: build a component (for wasm32-wasip2 in Rust), or a core module with that export"
-        ));
+        return Err(no_handler(language));
     }
     let mut world = "\nworld component {\n  include imports;\n".to_owned();
     let mut known: Vec<&str> = Vec::new();
@@ -222,7 +266,8 @@ mod tests {
                 &["handler", "lifecycle"],
             ),
         ] {
-            let component = of(&module(&format!("{HANDLER} {more}"))).unwrap();
+            let component = of(&module(&format!("{HANDLER} {more}")), None).unwrap();
+            assert!(!lacks_handler(&component));
             let text = String::from_utf8_lossy(&component);
             for interface in EXPORTS {
                 let is_there = text.contains(&format!("quarry:shard/{interface}@0.1.0"));
@@ -259,30 +304,53 @@ mod tests {
                 "cannot become a component",
             ),
         ] {
-            let error = of(&module(exports)).unwrap_err();
+            let error = of(&module(exports), None).unwrap_err();
             assert!(error.contains(part), "{exports}: {error}");
         }
         assert!(
-            of(b"\0asm\x01\0\0\0\x07\xff")
+            of(b"\0asm\x01\0\0\0\x07\xff", None)
                 .unwrap_err()
                 .contains("is not whole")
         );
     }
 
     #[tokio::test]
+    async fn without_a_handler_the_line_to_add_is_said() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("guest.wasm");
+        let empty = wat::parse_str("(component)").unwrap();
+        for (language, part) in [
+            (Language::Rust, "quarry_guest::export!"),
+            (Language::C, "QUARRY_EXPORT_CALL(call)"),
+            (Language::Go, "quarry.Handle(call)"),
+            (Language::Ts, "defineGuest"),
+            (Language::Python, "@export"),
+        ] {
+            for bytes in [&empty, &module("")] {
+                fs::write(&path, bytes).unwrap();
+                let error = put(path.clone(), Some(language)).await.unwrap_err();
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+        fs::write(&path, &empty).unwrap();
+        let error = put(path.clone(), None).await.unwrap_err().to_string();
+        assert!(error.contains("handler@0.1.0#call"), "{error}");
+    }
+
+    #[tokio::test]
     async fn only_core_modules_are_replaced() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("guest.wasm");
-        put(path.clone()).await.unwrap();
+        put(path.clone(), None).await.unwrap();
         for kept in [&b"text"[..], b"\0asm\x0d\0\x01\0rest"] {
             fs::write(&path, kept).unwrap();
-            put(path.clone()).await.unwrap();
+            put(path.clone(), None).await.unwrap();
             assert_eq!(fs::read(&path).unwrap(), kept);
         }
         let core = module(HANDLER);
         fs::write(&path, &core).unwrap();
-        put(path.clone()).await.unwrap();
-        assert_eq!(fs::read(&path).unwrap(), of(&core).unwrap());
+        put(path.clone(), None).await.unwrap();
+        assert_eq!(fs::read(&path).unwrap(), of(&core, None).unwrap());
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 }

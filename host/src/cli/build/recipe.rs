@@ -11,13 +11,16 @@ use std::{
 
 mod native;
 
-pub(super) use native::INSTALL_CLANG;
+pub(super) use native::{INSTALL_CLANG, INSTALL_GO};
 
 use super::Error;
 use crate::{cli::language::Language, config::Module};
 
 /// Where the component of a language lies whose tools do not say it, unless `module.path` says otherwise.
 const COMPONENT: &str = "target/guest.wasm";
+
+/// What a new project in Python asks for.
+const COMPONENTIZE_PY: &str = include_str!("../../../templates/python/requirements.txt");
 
 /// The steps of a build.
 #[derive(Debug)]
@@ -175,7 +178,7 @@ fn node(dir: &Path, component: &Path) -> Result<Step, Error> {
         shown: format!("node {SCRIPT}"),
         kind: Kind::Tool {
             what: "`node` (Node.js 20 or later)",
-            install: "apt-get install nodejs npm, or what this system has for it",
+            install: "apt-get install nodejs npm (where that is older: https://nodejs.org)",
         },
     })
 }
@@ -190,7 +193,10 @@ fn python(dir: &Path, component: &Path) -> Result<Step, Error> {
         )));
     }
     let tools = tools(dir, "componentize-py").ok_or_else(|| Error::Missing {
-        what: "the build needs `componentize-py`, which is missing".into(),
+        what: format!(
+            "the build needs `{}`, which is missing",
+            COMPONENTIZE_PY.trim()
+        ),
         install: "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt".into(),
     })?;
     let beside = tools.join("python3");
@@ -214,7 +220,7 @@ fn python(dir: &Path, component: &Path) -> Result<Step, Error> {
         shown: format!("python3 {SCRIPT}"),
         kind: Kind::Tool {
             what: "`python3` (Python 3.10 or later)",
-            install: "apt-get install python3 python3-venv, or what this system has for it",
+            install: "apt-get install python3 python3-venv",
         },
     })
 }

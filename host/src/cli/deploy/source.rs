@@ -41,7 +41,7 @@ struct Terms {
     prefix: Option<String>,
 }
 
-/// Reads all of them, in the order in which they are started. Options and limits of each are those of its project's quarry.toml, of this
+/// Reads all of them, in the order in which they are started. Options, limits and grants of each are those of its project's quarry.toml, of this
 /// process's environment, and those given here, in that order.
 pub(super) async fn read(args: &Deploy, out: Output) -> Result<Vec<Source>, Error> {
     let mut sources = Vec::new();
@@ -77,6 +77,8 @@ async fn one(part: &DeployTarget, terms: Terms, out: Output) -> Result<Source, E
     let loaded = Config::load(&sources)?;
     let mut limits = of_project(&loaded);
     limits.extend(pairs(&terms.limits));
+    let mut grants = terms.grants;
+    grants.extend(loaded.config.module.grants);
     let named = part.name.clone();
     Ok(Source {
         name: named.unwrap_or_else(|| loaded.config.module.name.clone()),
@@ -84,7 +86,7 @@ async fn one(part: &DeployTarget, terms: Terms, out: Output) -> Result<Source, E
         shown,
         options: loaded.config.module.options,
         limits,
-        grants: terms.grants,
+        grants,
         prefix: terms.prefix.unwrap_or_default(),
     })
 }

@@ -56,10 +56,15 @@ pub(in crate::cli) const WIT: &[File] = files!("wit/" => "quarry_guest/wit/":
     "metrics.wit" "migration.wit" "options.wit" "queries.wit" "shard.wit" "timer-events.wit" "timers.wit" "types.wit" "worlds.wit"
 );
 
+/// The interfaces of WASI that guests with HTTP need beside it.
+pub(super) const WASI: &[File] =
+    files!("wasi/" => "quarry_guest/wasi/": "clocks.wit" "http.wit" "io.wit");
+
 /// For JavaScript and TypeScript.
 pub(super) const JS: &[File] = files!("js/" => "quarry_guest/":
-    "README.md" "build.js" "index.d.ts" "package.json" "src/bytes.js" "src/call.js" "src/cluster.js" "src/component.js" "src/context.js"
-    "src/cursor.js" "src/db.js" "src/durability.js" "src/error.js" "src/guest.js" "src/index.js" "src/log.js" "src/metrics.js" "src/testing.js"
+    "README.md" "VERSION" "build.js" "index.d.ts" "package.json" "src/bytes.js" "src/call.js" "src/cluster.js" "src/component.js" "src/context.js"
+    "src/cursor.js" "src/db.js" "src/durability.js" "src/error.js" "src/guest.js" "src/http.js" "src/incoming.js" "src/index.js" "src/log.js"
+    "src/metrics.js" "src/testing.js" "src/testing/clock.js"
     "src/testing/current.js" "src/testing/database.js" "src/testing/store.js" "src/testing/world.js" "src/testing/xxh64.js" "src/timer.js"
     "src/timers.js" "src/wit/component/cluster.js" "src/wit/component/current-call.js" "src/wit/component/db.js"
     "src/wit/component/durability.js" "src/wit/component/log.js" "src/wit/component/metrics.js" "src/wit/component/shard.js"
@@ -70,22 +75,24 @@ pub(super) const JS: &[File] = files!("js/" => "quarry_guest/":
 
 /// For Python.
 pub(super) const PYTHON: &[File] = files!("python/quarry_guest/" => "quarry_guest/":
-    "README.md" "__init__.py" "_call.py" "_component.py" "_errors.py" "_guest.py" "_testing/__init__.py" "_testing/current.py"
-    "_testing/database.py" "_testing/faces.py" "_testing/store.py" "_testing/world.py" "_testing/xxh64.py" "_wit.py" "build.py" "cluster.py"
-    "codec.py" "context.py" "db.py" "durability.py" "log.py" "metrics.py" "py.typed" "testing.py" "timers.py"
+    "README.md" "VERSION" "__init__.py" "_call.py" "_component.py" "_errors.py" "_guest.py" "_incoming.py" "_testing/__init__.py"
+    "_testing/clock.py" "_testing/current.py" "_testing/database.py" "_testing/faces.py" "_testing/store.py" "_testing/world.py"
+    "_testing/xxh64.py" "_wit.py" "build.py" "cluster.py" "codec.py" "context.py" "db.py" "durability.py" "log.py" "metrics.py" "py.typed"
+    "testing.py" "timers.py" "wsgi.py"
 );
 
 /// For C.
 pub(super) const C: &[File] = files!("c/" => "quarry_guest/":
-    "README.md" "bindings/README.md" "bindings/quarry_wit.c" "bindings/quarry_wit.h" "quarry.h" "quarry_export.h" "src/db.c" "src/exports.c"
-    "src/format.c" "src/host.c" "src/internal.h" "src/memory.c"
+    "README.md" "VERSION" "bindings/README.md" "bindings/quarry_wit.c" "bindings/quarry_wit.h" "quarry.h" "quarry_export.h" "src/db.c" "src/exports.c"
+    "src/format.c" "src/host.c" "src/internal.h" "src/memory.c" "src/text.c"
+    "testing/database.c" "testing/double.h" "testing/expect.c" "testing/host.c" "testing/quarry_test.h"
 );
 
 /// For Go.
 pub(super) const GO: &[File] = files!("go/" => "quarry_guest/":
-    "README.md" "cluster/cluster.go" "db/db.go" "db/scan.go" "durability/durability.go" "durability/export.go" "export.go" "go.mod"
+    "README.md" "VERSION" "cluster/cluster.go" "db/db.go" "db/scan.go" "durability/durability.go" "durability/export.go" "export.go" "go.mod"
     "handoff/export.go" "handoff/handoff.go" "internal/abi/memory.go" "internal/abi/memory_wasm.s" "internal/abi/native.go"
-    "internal/abi/values.go" "internal/guest/export.go" "internal/guest/guest.go" "internal/host/bindings.go" "internal/host/native.go"
+    "internal/abi/values.go" "internal/guest/export.go" "internal/guest/guest.go" "internal/host/bindings.go" "internal/host/native.go" "internal/host/native_more.go"
     "internal/host/types.go" "internal/host/wasip1.go" "internal/host/wasip1_more.go" "lifecycle/export.go" "lifecycle/lifecycle.go" "log.go"
     "metrics/metrics.go" "migration/export.go" "migration/migration.go" "options/export.go" "options/options.go" "quarry.go"
     "quarrytest/quarrytest.go" "queries/export.go" "queries/queries.go" "timers/export.go" "timers/timers.go"
@@ -116,6 +123,7 @@ mod tests {
     fn every_file_of_an_sdk_is_part_of_the_program() {
         for (folder, to, files) in [
             ("wit", "quarry_guest/wit/", WIT),
+            ("wasi", "quarry_guest/wasi/", WASI),
             ("js", "quarry_guest/", JS),
             ("python/quarry_guest", "quarry_guest/", PYTHON),
             ("c", "quarry_guest/", C),
@@ -129,6 +137,23 @@ mod tests {
             let here = files.iter().map(|(path, _)| (*path).to_owned()).collect();
             assert_eq!(there, here, "{folder}");
         }
+    }
+
+    #[test]
+    fn every_sdk_is_stamped_with_this_programs_version() {
+        for (language, files) in [("js", JS), ("python", PYTHON), ("c", C), ("go", GO)] {
+            let stamp = files
+                .iter()
+                .find(|(path, _)| *path == "quarry_guest/VERSION");
+            let (_, version) = stamp.unwrap_or_else(|| panic!("{language} has none"));
+            assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"), "{language}");
+        }
+        let (_, manifest) = JS
+            .iter()
+            .find(|(path, _)| *path == "quarry_guest/package.json")
+            .expect("a manifest");
+        let manifest: serde_json::Value = serde_json::from_str(manifest).unwrap();
+        assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
     }
 
     /// The files of a folder, but for its tests and what tools make.

@@ -55,6 +55,8 @@ const C: &[File] = template!("c/":
     "src/main.c" = "main.c",
     "quarry.toml" = "quarry.toml",
     "README.md" = "README.md",
+    "test/main_test.c" = "main_test.c",
+    "Makefile" = "Makefile",
     "compile_flags.txt" = "compile_flags.txt",
     ".gitignore" = "gitignore",
 );
@@ -69,12 +71,12 @@ const GO: &[File] = template!("go/":
 );
 
 /// The files of a project in this language. In texts of its template, and only there, `{{name}}` and `{{sdk}}` stand for what the project is.
-pub(super) fn of(language: Language) -> (&'static [File], Vec<File>) {
+pub(in crate::cli) fn of(language: Language) -> (&'static [File], Vec<File>) {
     let (template, sdk): (_, &[&[File]]) = match language {
         Language::Rust => (RUST, &[]),
-        Language::Ts => (TS, &[sdk::JS, sdk::WIT]),
-        Language::Js => (JS, &[sdk::JS, sdk::WIT]),
-        Language::Python => (PYTHON, &[sdk::PYTHON, sdk::WIT]),
+        Language::Ts => (TS, &[sdk::JS, sdk::WIT, sdk::WASI]),
+        Language::Js => (JS, &[sdk::JS, sdk::WIT, sdk::WASI]),
+        Language::Python => (PYTHON, &[sdk::PYTHON, sdk::WIT, sdk::WASI]),
         Language::C => (C, &[sdk::C]),
         Language::Go => (GO, &[sdk::GO]),
     };

@@ -26,6 +26,25 @@ pub(in crate::cli) enum Goal {
     Back,
 }
 
+/// The rollout that is waited for.
+#[derive(Debug, Clone)]
+pub(in crate::cli) struct Mine {
+    /// Its number.
+    pub rollout: u64,
+    /// Which order began it, where that is known. A number can come again, where the record was lost and begun anew.
+    pub order: Option<String>,
+}
+
+impl Mine {
+    /// Whether a rollout of this number in a status is this one.
+    fn is(&self, shown: &Value) -> bool {
+        match (&self.order, shown["order"].as_str()) {
+            (Some(mine), Some(shown)) => mine == shown,
+            _ => true,
+        }
+    }
+}
+
 /// How the wait for a rollout ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum End {
@@ -95,18 +114,18 @@ impl End {
 /// restart, and the others carry the rollout on.
 pub(in crate::cli) async fn wait(
     way: &Way,
-    rollout: u64,
+    mine: &Mine,
     within: Duration,
     goal: Goal,
     out: Output,
 ) -> Result<Ended, Error> {
-    let judge = |status: &Value| judge(status, rollout, goal);
+    let judge = |status: &Value| judge(status, mine, goal);
     looks(way, Some(within), out, judge, |_| Ok(())).await
 }
 
 /// Waits until a rollout has ended, however long it takes, also while it is held. With `--json` each change is told.
-pub(in crate::cli) async fn watch(way: &Way, rollout: u64, out: Output) -> Result<Ended, Error> {
-    let judge = |status: &Value| match judge(status, rollout, Goal::Forth) {
+pub(in crate::cli) async fn watch(way: &Way, mine: &Mine, out: Output) -> Result<Ended, Error> {
+    let judge = |status: &Value| match judge(status, mine, Goal::Forth) {
         Seen::Ended(End::Held, why) => Seen::Going(format!("held: {why}"), 0, 0),
         other => other,
     };
@@ -201,11 +220,22 @@ fn passes(error: &Error) -> bool {
 }
 
 /// What the state of the cluster says of a rollout.
-fn judge(status: &Value, rollout: u64, goal: Goal) -> Seen {
+fn judge(status: &Value, mine: &Mine, goal: Goal) -> Seen {
+    let rollout = mine.rollout;
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let newest = number(&status["rollout"]);
-    let last = &status["last"];
+    let (last, active) = (&status["last"], &status["active"]);
+    let taken = |shown: &Value| {
+        let by = shown["by"].as_str().unwrap_or("another order");
+        let why = format!(
+            "the number {rollout} is that of another rollout ({by}): the record was begun anew"
+        );
+        Seen::Ended(End::Superseded, why)
+    };
     if number(&last["rollout"]) == rollout {
+        if !mine.is(last) {
+            return taken(last);
+        }
         let why = last["why"].as_str().unwrap_or_default().to_owned();
         let end = match last["outcome"].as_str() {
             Some("adopted") => End::Adopted,
@@ -219,9 +249,11 @@ fn judge(status: &Value, rollout: u64, goal: Goal) -> Seen {
         let why = format!("rollout {newest} has begun since");
         return Seen::Ended(End::Superseded, why);
     }
-    let active = &status["active"];
     if newest < rollout || active.is_null() {
         return Seen::Going("the node has not seen it yet".into(), 0, 0);
+    }
+    if !mine.is(active) {
+        return taken(active);
     }
     let target = number(&active["target"]);
     let selected = number(&active["selected"]);
@@ -328,6 +360,46 @@ mod tests {
 
     use super::*;
 
+    /// What somebody waits for who does not know by which order it began.
+    fn any(rollout: u64) -> Mine {
+        Mine {
+            rollout,
+            order: None,
+        }
+    }
+
+    /// Two orders of one person are told apart, also under one number.
+    #[test]
+    fn a_rollout_is_mine_by_its_order() {
+        let shown = |active: bool| {
+            let mut status = status("rolling", false);
+            status["active"]["order"] = json!("aa");
+            if !active {
+                status["active"] = Value::Null;
+                status["last"] = json!({"rollout": 3, "target": 2, "order": "aa", "outcome": "adopted", "why": ""});
+            }
+            status
+        };
+        for active in [true, false] {
+            let judged = |order: Option<&str>| {
+                let order = order.map(str::to_owned);
+                judge(&shown(active), &Mine { rollout: 3, order }, Goal::Forth)
+            };
+            match judged(Some("bb")) {
+                Seen::Ended(End::Superseded, why) => assert!(why.contains("another"), "{why}"),
+                other => panic!("{active}: {other:?}"),
+            }
+            for mine in [Some("aa"), None] {
+                let seen = judged(mine);
+                let fits = match active {
+                    true => matches!(seen, Seen::Going(..)),
+                    false => matches!(seen, Seen::Ended(End::Adopted, _)),
+                };
+                assert!(fits, "{mine:?}: {seen:?}");
+            }
+        }
+    }
+
     fn status(phase: &str, paused: bool) -> Value {
         json!({
             "counter": 7, "rollout": 3, "stable": 1, "previous": 0,
@@ -361,7 +433,7 @@ mod tests {
                 1,
             ),
         ] {
-            match judge(&status(phase, paused), 3, Goal::Forth) {
+            match judge(&status(phase, paused), &any(3), Goal::Forth) {
                 Seen::Going(text, is, all) => {
                     assert!(text.contains(says), "{text}");
                     assert_eq!((is, all), (done, 2), "{phase}");
@@ -369,7 +441,7 @@ mod tests {
                 other => panic!("{phase}: {other:?}"),
             }
         }
-        let unseen = judge(&status("rolling", false), 4, Goal::Forth);
+        let unseen = judge(&status("rolling", false), &any(4), Goal::Forth);
         assert!(matches!(unseen, Seen::Going(..)), "{unseen:?}");
     }
 
@@ -428,7 +500,7 @@ mod tests {
                 Exit::Superseded,
             ),
         ] {
-            match judge(&status, rollout, goal) {
+            match judge(&status, &any(rollout), goal) {
                 Seen::Ended(is, _) => assert_eq!((is, is.exit(goal)), (end, exit)),
                 going => panic!("{end:?}: {going:?}"),
             }
@@ -439,7 +511,7 @@ mod tests {
         ] {
             assert_eq!(end.exit(Goal::Forth), exit);
         }
-        let held = judge(&status("held", false), 3, Goal::Back);
+        let held = judge(&status("held", false), &any(3), Goal::Back);
         assert!(matches!(held, Seen::Going(..)), "{held:?}");
     }
 }

@@ -264,6 +264,10 @@ mod tests {
                 target: 2,
             },
             Ask::Rollout { counter: u64::MAX },
+            Ask::Outside {
+                node: "c".into(),
+                why: why(),
+            },
         ] {
             let json = serde_json::to_string(&ask).expect("it has a form");
             assert_eq!(serde_json::from_str::<Ask>(&json).expect(&json), ask);

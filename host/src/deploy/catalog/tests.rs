@@ -175,7 +175,7 @@ async fn what_cannot_run_here_is_refused_with_the_reason() {
     let world = World::new();
     let mut cases = Vec::new();
     type Change = (&'static str, fn(&mut Draft));
-    let changes: [Change; 6] = [
+    let changes: [Change; 5] = [
         ("module `second`: its options are no JSON object", |draft| {
             let second = ModuleSpec {
                 name: "second".into(),
@@ -184,12 +184,6 @@ async fn what_cannot_run_here_is_refused_with_the_reason() {
             };
             draft.modules.push(second);
         }),
-        (
-            "granted `http:example.com`, which no node of this version can honour",
-            |draft| {
-                draft.modules[0].grants.insert("http:example.com".into());
-            },
-        ),
         ("no JSON object", |draft| {
             draft.modules[0].options = "[1]".into();
         }),

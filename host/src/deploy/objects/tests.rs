@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use object_store::ObjectStoreExt;
 use quarry_core::deploy::{Command, Gates, MAX_OPTIONS, Plan, Selection, command};
+use quarry_core::lease::record::Nonce;
 
 use bytes::Bytes;
 
@@ -77,6 +78,7 @@ fn deploy(record: &RolloutRecord, target: u64) -> RolloutRecord {
     let order = Command::Deploy {
         target,
         by: "tester".into(),
+        order: Nonce::new(7),
         plan: Plan::All,
         first: Selection::None,
         gates: Gates::default(),

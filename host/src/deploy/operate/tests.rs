@@ -46,6 +46,13 @@ async fn adopt(objects: &Objects) {
     let mut next = seen.record.clone();
     let active = next.active.take().expect("a rollout");
     (next.previous, next.stable) = (next.stable, active.target);
+    next.last = Some(quarry_core::deploy::Ended {
+        number: next.number,
+        target: active.target,
+        order: active.order,
+        outcome: Outcome::Adopted,
+        why: String::new(),
+    });
     let written = objects.write_rollout(Some(&seen), next).await;
     assert!(matches!(written, Ok(Written::Won(_))), "{written:?}");
 }
@@ -106,6 +113,93 @@ async fn of_two_deploys_at_once_one_wins_and_the_other_is_told() {
         matches!(&lost, DeployError::Refused(Refused::Busy { number: 1, .. })),
         "{lost}"
     );
+}
+
+/// Orders of one person at one moment, over a store that loses answers: each is told what became of its own.
+#[tokio::test(start_paused = true)]
+async fn of_many_orders_of_one_person_one_wins_and_knows_it() {
+    for fault in [None, Some(Fault::FailAfter), Some(Fault::FailBefore)] {
+        let (objects, faults) = place();
+        upload(&objects, "a").await;
+        if let Some(fault) = fault {
+            faults.add(Rule::new(fault).on(Op::Put).path("rollout").times(2));
+        }
+        let orders = (0..6).map(|n| {
+            let objects = &objects;
+            async move {
+                let options = RolloutOptions {
+                    order: Some(Nonce::new(n + 1)),
+                    ..options()
+                };
+                let ordered = objects.deploy(draft("a", &format!("{{\"n\":{n}}}")), &options);
+                (n + 1, ordered.await)
+            }
+        });
+        let told = futures::future::join_all(orders).await;
+        let seen = objects.rollout().await.expect("read").expect("a record");
+        let active = seen.record.active.expect("a rollout");
+        assert_eq!(seen.record.number, 1, "{fault:?}: one has begun");
+        for (order, told) in told {
+            match told {
+                Ok(Ordered::Begun { rollout, revision }) => {
+                    assert_eq!((rollout, revision), (1, active.target), "{fault:?}");
+                    assert_eq!(active.order, Nonce::new(order), "{fault:?}");
+                }
+                Err(DeployError::Refused(Refused::Busy { number: 1, .. })) => {
+                    assert_ne!(active.order, Nonce::new(order), "{fault:?}");
+                }
+                other => panic!("{fault:?}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// Whoever did not see the answer gives the same order again.
+#[tokio::test]
+async fn an_order_that_is_given_again_begins_nothing_anew() {
+    let (objects, _) = place();
+    upload(&objects, "a").await;
+    let order = |number| RolloutOptions {
+        order: Some(Nonce::new(number)),
+        ..options()
+    };
+    let deploy = async |options: &str, number| {
+        let ordered = objects.deploy(draft("a", options), &order(number)).await;
+        ordered.expect("ordered")
+    };
+    let first = Ordered::Begun {
+        rollout: 1,
+        revision: 1,
+    };
+    assert_eq!(deploy("{}", 1).await, first);
+    assert_eq!(deploy("{}", 1).await, first);
+    adopt(&objects).await;
+    assert_eq!(deploy("{}", 1).await, first, "and was adopted meanwhile");
+    let second = Ordered::Begun {
+        rollout: 2,
+        revision: 2,
+    };
+    assert_eq!(deploy("{\"x\":1}", 2).await, second);
+    // It ended before it was asked for again, and shards run what they ran.
+    let seen = objects.rollout().await.expect("read").expect("a record");
+    let mut next = seen.record.clone();
+    let active = next.active.take().expect("a rollout");
+    next.last = Some(quarry_core::deploy::Ended {
+        number: 2,
+        target: active.target,
+        order: active.order,
+        outcome: Outcome::RolledBack,
+        why: "it trapped".into(),
+    });
+    let written = objects.write_rollout(Some(&seen), next).await;
+    assert!(matches!(written, Ok(Written::Won(_))), "{written:?}");
+    assert_eq!(deploy("{\"x\":1}", 2).await, second);
+    let again = objects.roll_out(2, &order(2)).await.expect("answered");
+    assert_eq!(again, second, "by its number as well");
+    assert_eq!(objects.revisions().await.expect("listed"), [1, 2]);
+    let third = objects.roll_out(2, &order(3)).await.expect("ordered");
+    let (rollout, revision) = (3, 2);
+    assert_eq!(third, Ordered::Begun { rollout, revision }, "another order");
 }
 
 #[tokio::test(start_paused = true)]

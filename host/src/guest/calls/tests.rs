@@ -25,6 +25,11 @@ fn reach(route: Arc<dyn Route>) -> Reach {
         route,
         waits: Arc::default(),
         metrics: Arc::new(BetweenMetrics::new("test")),
+        outside: Outside::new(
+            tokio::runtime::Handle::current(),
+            Duration::from_secs(1),
+            crate::metrics::OutgoingMetrics::new("test"),
+        ),
         payload: 10,
     }
 }
@@ -61,6 +66,7 @@ impl Route for Taken {
             seq: 1,
             revision: 1,
             node: "one".into(),
+            http: None,
         })
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quarry_core::timers::Failure;
+use quarry_core::timers::{Backoff, Failure};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::record::{self, Unreadable};
@@ -240,8 +240,22 @@ impl Schedule {
 
     /// The guest did not take a timer: how often that was so in a row, and when a durable one is tried again. None where it is not: it is
     /// volatile, was set anew or was cancelled.
-    pub fn failed(&mut self, due: &Due, failure: Failure) -> Option<(u32, Duration)> {
-        self.put_back(due.id, failure)
+    ///
+    /// The count is stored behind the failure, so that another opening of the shard goes on with its pauses, and only as long as they grow:
+    /// some ten writes, however long it fails. It waits for that, for as long as a call may last.
+    pub async fn failed(
+        &mut self,
+        due: &Due,
+        failure: Failure,
+        within: Duration,
+    ) -> Option<(u32, Duration)> {
+        let (failures, pause) = self.put_back(due.id, failure)?;
+        if !Backoff::is_longest(failure, pause) {
+            let storing = store_failures(self.shared.clone(), due.id, due.timer.clone());
+            // What takes longer goes on by itself.
+            _ = clock::timeout(within, tokio::spawn(storing)).await;
+        }
+        Some((failures, pause))
     }
 
     fn put_back(&mut self, id: u64, failure: Failure) -> Option<(u32, Duration)> {
@@ -269,7 +283,7 @@ impl Schedule {
             return Ok(None);
         };
         match record::parse_value(value) {
-            Ok((_, payload)) => Ok(Some(payload)),
+            Ok(stored) => Ok(Some(stored.payload)),
             Err(error) => Err(GuestError::new("invalid-data", error.to_string())),
         }
     }
@@ -297,6 +311,19 @@ impl Drop for Schedule {
     }
 }
 
+/// Stores with a timer how often it failed, unless it was set anew or cancelled meanwhile.
+async fn store_failures(shared: Arc<Shared>, id: u64, timer: Timer) {
+    let _turn = shared.turn.acquire().await;
+    let Some(backoff) = shared.lock().table.backoff(id) else {
+        return;
+    };
+    let key = record::key(&timer.module, &timer.name);
+    let value = record::value(timer.due_ms, backoff, &timer.payload);
+    if let Err(error) = shared.db.put_record(record::KIND, &key, value).await {
+        tracing::warn!(timer = &*timer.name, %error, "how often a timer failed cannot be stored");
+    }
+}
+
 /// Reads the timers of the database into memory, however often it has to try.
 async fn load(shared: Arc<Shared>) {
     let mut pause = PAUSE.0;
@@ -321,7 +348,7 @@ async fn load(shared: Arc<Shared>) {
 
 async fn read(shared: &Shared) -> Result<(), GuestError> {
     let mut cursor = shared.db.records(record::KIND).await?;
-    let mut found: Vec<(Arc<str>, Arc<str>, u64)> = Vec::new();
+    let mut found: Vec<Found> = Vec::new();
     loop {
         let page = cursor.next(PAGE).await?;
         if page.is_empty() {
@@ -347,23 +374,38 @@ async fn read(shared: &Shared) -> Result<(), GuestError> {
         }
     }
     let mut state = shared.lock();
-    for (module, name, due_ms) in found {
-        state.table.set_durable(&module, &name, due_ms);
+    for Found {
+        module,
+        name,
+        due_ms,
+        backoff,
+    } in found
+    {
+        state.table.set_failed(&module, &name, due_ms, backoff);
     }
     Ok(())
 }
 
+/// A timer in the database.
+struct Found {
+    module: Arc<str>,
+    name: Arc<str>,
+    due_ms: u64,
+    backoff: Backoff,
+}
+
 /// A timer as it is stored. Its module's name is shared with the one before it.
-fn parse(
-    key: &[u8],
-    value: Bytes,
-    before: Option<&(Arc<str>, Arc<str>, u64)>,
-) -> Result<(Arc<str>, Arc<str>, u64), Unreadable> {
+fn parse(key: &[u8], value: Bytes, before: Option<&Found>) -> Result<Found, Unreadable> {
     let (module, name) = record::parse_key(key)?;
-    let (due_ms, _) = record::parse_value(value)?;
+    let stored = record::parse_value(value)?;
     let module = match before {
-        Some((before, ..)) if **before == *module => before.clone(),
+        Some(before) if *before.module == *module => before.module.clone(),
         _ => module.into(),
     };
-    Ok((module, name.into(), due_ms))
+    Ok(Found {
+        module,
+        name: name.into(),
+        due_ms: stored.due_ms,
+        backoff: stored.backoff,
+    })
 }

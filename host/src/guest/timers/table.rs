@@ -114,6 +114,26 @@ impl Table {
         self.insert(module, name, due_ms, Kind::Durable, Queue::Wall);
     }
 
+    /// As [`Table::set_durable`], of a timer that failed before the shard opened. It is tried at once where it is due.
+    pub(super) fn set_failed(
+        &mut self,
+        module: &Arc<str>,
+        name: &str,
+        due_ms: u64,
+        backoff: Backoff,
+    ) {
+        self.set_durable(module, name, due_ms);
+        let id = self.find(module, name).map(|(id, _)| id);
+        if let Some(timer) = id.and_then(|id| self.timers.get_mut(&id)) {
+            timer.backoff = backoff;
+        }
+    }
+
+    /// How often the timer that fired failed; none where it was set anew or cancelled.
+    pub(super) fn backoff(&self, id: u64) -> Option<Backoff> {
+        self.timers.get(&id).map(|timer| timer.backoff)
+    }
+
     /// Removes a timer; false where there is none.
     pub(super) fn remove(&mut self, module: &str, name: &str) -> bool {
         let found = self.find(module, name).map(|(id, _)| id);

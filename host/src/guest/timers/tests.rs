@@ -188,14 +188,73 @@ async fn what_failed_is_tried_again_unless_it_is_volatile() {
     let now = Duration::ZERO;
     timers.set("v", now, "".into()).await.expect("set");
     let volatile = bench.due().await;
-    assert_eq!(bench.schedule.failed(&volatile, Failure::Error), None);
+    let failed = bench.schedule.failed(&volatile, Failure::Error, PATIENCE);
+    assert_eq!(failed.await, None);
     timers.set_durable("d", now, "".into()).await.expect("set");
     let durable = bench.due().await;
-    let again = bench.schedule.failed(&durable, Failure::Trap);
-    assert_eq!(again, Some((1, SECOND * 20)));
+    let again = bench.schedule.failed(&durable, Failure::Trap, PATIENCE);
+    assert_eq!(again.await, Some((1, SECOND * 20)));
     assert!(!bench.is_due());
     bench.schedule.begin_anew();
     assert_eq!(&*bench.due().await.timer.name, "d");
+}
+
+/// What failed goes on with its pauses where the shard is opened next, and is written only as long as they grow.
+#[tokio::test]
+async fn failures_outlive_the_opening() {
+    let mut bench = Bench::new().await;
+    let timers = bench.runs();
+    let set = timers.set_durable("d", Duration::ZERO, "holds".into());
+    set.await.expect("set");
+    let due_ms = timers.due_ms("d").await.expect("asked");
+    let (mut pauses, mut writes) = (Vec::new(), 0);
+    for nth in 1..=9 {
+        let due = bench.due().await;
+        assert_eq!(
+            (&*due.timer.payload, Some(due.timer.due_ms)),
+            (&b"holds"[..], due_ms)
+        );
+        let before = bench.db.visible_seq();
+        let failed = bench.schedule.failed(&due, Failure::Error, PATIENCE).await;
+        pauses.push(failed.expect("it is durable").1.as_secs());
+        writes += usize::from(bench.db.visible_seq() > before);
+        if nth == 2 {
+            // An error and a trap count each for itself.
+            bench = Bench::over(bench.db.clone(), 100);
+            bench.runs();
+            let due = bench.due().await;
+            let failed = bench.schedule.failed(&due, Failure::Trap, PATIENCE).await;
+            assert_eq!(failed, Some((3, SECOND * 20)));
+        }
+        bench = Bench::over(bench.db.clone(), 100);
+        bench.runs();
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    assert_eq!(writes, 6, "none once the pauses are the longest");
+    // A swap, or a restart by hand, forgets it, and so does whoever sets it anew.
+    let due = bench.due().await;
+    bench.schedule.begin_anew();
+    let failed = bench.schedule.failed(&due, Failure::Trap, PATIENCE).await;
+    assert_eq!(failed, Some((1, SECOND * 20)));
+    let mut bench = Bench::over(bench.db.clone(), 100);
+    let timers = bench.runs();
+    let due = bench.due().await;
+    let set = timers.set_durable("d", Duration::ZERO, "anew".into());
+    set.await.expect("set");
+    let failed = bench.schedule.failed(&due, Failure::Error, PATIENCE).await;
+    assert_eq!(failed, None, "another one of its name is there");
+    let due = bench.due().await;
+    assert_eq!(&*due.timer.payload, b"anew");
+    let failed = bench.schedule.failed(&due, Failure::Error, PATIENCE).await;
+    assert_eq!(failed, Some((1, SECOND)));
+    // One that is cancelled while it fires does not come back by its failure.
+    let mut bench = Bench::over(bench.db.clone(), 100);
+    let timers = bench.runs();
+    let due = bench.due().await;
+    assert_eq!(timers.cancel("d").await, Ok(true));
+    let failed = bench.schedule.failed(&due, Failure::Error, PATIENCE).await;
+    assert_eq!(failed, None);
+    assert!(bench.records().await.is_empty());
 }
 
 #[tokio::test]

@@ -56,6 +56,11 @@ impl CurrentCall {
         (ended.content_type, ended.when_applied)
     }
 
+    /// When its caller gives up; none outside a call.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// What matters of it to what it asks of other shards; nothing outside a call.
     pub(super) fn within(&self) -> Option<Within<'_>> {
         Some(Within {

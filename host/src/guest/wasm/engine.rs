@@ -97,7 +97,7 @@ pub(super) struct Compiled {
 
 /// Where a component has the functions that the host calls.
 pub(super) struct Indices {
-    pub(super) call: ComponentExportIndex,
+    pub(super) call: Option<ComponentExportIndex>,
     pub(super) query: Option<ComponentExportIndex>,
     pub(super) start_stop: Option<(ComponentExportIndex, ComponentExportIndex)>,
     pub(super) validate: Option<ComponentExportIndex>,
@@ -105,6 +105,7 @@ pub(super) struct Indices {
     pub(super) fire: Option<ComponentExportIndex>,
     pub(super) suspend_resume: Option<(ComponentExportIndex, ComponentExportIndex)>,
     pub(super) migrate: Option<ComponentExportIndex>,
+    pub(super) http: Option<ComponentExportIndex>,
 }
 
 impl Runtime {
@@ -287,14 +288,21 @@ impl Runtime {
 
 impl Indices {
     fn of(component: &Component) -> Result<Self, Error> {
-        let find = |interface: &str, function: &str| {
-            // A version that is compatible with 0.1.0 is found as well.
-            let instance = component
-                .get_export_index(None, format!("quarry:shard/{interface}@0.1.0").as_str())?;
+        let of = |interface: &str, function: &str| {
+            // A version that is compatible is found as well.
+            let instance = component.get_export_index(None, interface)?;
             component.get_export_index(Some(&instance), function)
         };
-        let call = find("handler", "call")
-            .ok_or_else(|| Reason::Link("its export handler.call is not found".into()))?;
+        let find = |interface: &str, function: &str| {
+            of(&format!("quarry:shard/{interface}@0.1.0"), function)
+        };
+        let call = find("handler", "call");
+        let http = of("wasi:http/incoming-handler@0.2.0", "handle");
+        if call.is_none() && http.is_none() {
+            let message =
+                "neither handler.call nor incoming-handler.handle is found in its exports";
+            return Err(Reason::Link(message.into()).into());
+        }
         Ok(Self {
             call,
             query: find("queries", "query"),
@@ -304,6 +312,7 @@ impl Indices {
             fire: find("timer-events", "fire"),
             suspend_resume: find("handoff", "suspend").zip(find("handoff", "resume")),
             migrate: find("migration", "migrate"),
+            http,
         })
     }
 }

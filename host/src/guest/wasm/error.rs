@@ -39,7 +39,7 @@ pub enum Reason {
     Invalid(String),
     /// The component is for something else.
     #[error(
-        "this component is not a Quarry guest: it does not export {HANDLER}@0.1.x; it exports {exports}"
+        "this component is not a Quarry guest: it exports neither {HANDLER}@0.1.x nor {HTTP_HANDLER}@0.2.x; it exports {exports}"
     )]
     WrongWorld {
         /// What it exports.
@@ -54,6 +54,14 @@ pub enum Reason {
         name: String,
         /// What to do.
         advice: &'static str,
+    },
+    /// The component answers HTTP in another version of WASI.
+    #[error(
+        "this component exports {name}, and this node has WASI 0.2; build it against wasi:http@0.2"
+    )]
+    OtherHttp {
+        /// The name with the version.
+        name: String,
     },
     /// An export has another type than the API says.
     #[error(
@@ -120,8 +128,10 @@ pub enum Reason {
     Engine(String),
 }
 
-/// The interface of the required export.
+/// The interface of the export that calls go to.
 pub(super) const HANDLER: &str = "quarry:shard/handler";
+/// The interface of the export that HTTP requests go to. A guest has to have one of the two.
+pub(super) const HTTP_HANDLER: &str = "wasi:http/incoming-handler";
 /// The version of the API that this host has.
 pub(super) const OFFERED_VERSION: &str = "0.1.0";
 
@@ -152,7 +162,7 @@ impl Error {
             Reason::TooLarge { .. } => "component-too-large",
             Reason::Invalid(_) => "invalid-component",
             Reason::WrongWorld { .. } => "wrong-world",
-            Reason::OtherVersion { .. } => "other-version",
+            Reason::OtherVersion { .. } | Reason::OtherHttp { .. } => "other-version",
             Reason::WrongType { .. } => "wrong-type",
             Reason::MissingFunction { .. } => "missing-function",
             Reason::UnknownImport { .. } | Reason::NewerInterface { .. } => "unknown-import",

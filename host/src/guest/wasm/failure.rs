@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use wasmtime::component::ResourceTableError;
 use wasmtime::{FrameInfo, PoolConcurrencyLimitError, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
+use wasmtime_wasi_http::FieldMapError;
 
 use super::bindings::types;
 use super::engine::BACKTRACE_FRAMES;
@@ -169,6 +171,24 @@ fn reason(
                 reply_too_large(None, limits).message,
             )
         };
+    }
+    if error.is::<FieldMapError>() {
+        let reason = format!(
+            "the headers of an HTTP request or answer are over limits.http_headers ({} bytes, with about 40 for each name and each value)",
+            limits.http_headers
+        );
+        return (TrapKind::Aborted, reason);
+    }
+    if let Some(error) = error.downcast_ref::<ResourceTableError>() {
+        let reason = match error {
+            ResourceTableError::Full => {
+                "it holds too many streams, pollables, headers and bodies at once; drop some".into()
+            }
+            error => format!(
+                "it used a stream, a pollable, headers or a body of a request that has ended ({error})"
+            ),
+        };
+        return (TrapKind::Aborted, reason);
     }
     if phase == Phase::Instantiate {
         return (TrapKind::Instantiate, format!("{error:#}"));

@@ -7,7 +7,7 @@ use wasmparser::component_types::{ComponentEntityType, ComponentFuncTypeId};
 use wasmparser::types::TypesRef;
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 
-use super::error::{Error, HANDLER, OFFERED_VERSION, Reason};
+use super::error::{Error, HANDLER, HTTP_HANDLER, OFFERED_VERSION, Reason};
 use crate::guest::Exports;
 
 mod offered;
@@ -28,8 +28,10 @@ pub struct Inspection {
     pub size: u64,
     /// `sha256:` and the hex digest of its bytes.
     pub digest: String,
-    /// The version of `quarry:shard` that its handler is built for.
+    /// The version of `quarry:shard` that it is built for: that of its handler, or of what else it has of it.
     pub api: String,
+    /// Whether it exports `handler`. One that does not has `wasi:http/incoming-handler`.
+    pub handler: bool,
     /// Which of the optional exports it has.
     pub exports: Exports,
     /// Its imports of `quarry:shard`, with their versions.
@@ -67,12 +69,26 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
         .map_err(|error| Reason::Invalid(error.to_string()))?;
     let types = types.as_ref();
 
-    let handler = find(&names.exports, HANDLER).ok_or_else(|| wrong_world(&names.exports))?;
-    let mut used = vec![handler.name];
+    let handler = find(&names.exports, HANDLER);
+    let http = find(&names.exports, HTTP_HANDLER);
+    let mut used = Vec::new();
     let mut optional = [false; offered::OPTIONAL_EXPORTS.len()];
-    check_export(types, handler, &offered::HANDLER_FUNCTIONS)?;
+    if let Some(export) = handler {
+        check_version(export)?;
+        check_export(types, export, &offered::HANDLER_FUNCTIONS)?;
+        used.push(export.name);
+    }
+    if let Some(export) = http {
+        check_http_version(export)?;
+        check_export(types, export, &offered::HTTP_HANDLER_FUNCTIONS)?;
+        used.push(export.name);
+    }
+    if used.is_empty() {
+        return Err(wrong_world(&names.exports));
+    }
     for (found, (interface, functions)) in optional.iter_mut().zip(offered::OPTIONAL_EXPORTS) {
         if let Some(export) = find(&names.exports, interface) {
+            check_version(export)?;
             check_export(types, export, functions)?;
             used.push(export.name);
             *found = true;
@@ -100,7 +116,8 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
     Ok(Inspection {
         size: bytes.len() as u64,
         digest: digest(bytes),
-        api: handler.version.to_owned(),
+        api: api(handler, &names).to_owned(),
+        handler: handler.is_some(),
         exports: Exports {
             queries,
             lifecycle,
@@ -109,6 +126,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Error> {
             timer_events,
             handoff,
             migration,
+            http: http.is_some(),
         },
         imports,
         wasi_imports,
@@ -209,13 +227,20 @@ fn find<'a>(names: &[Name<'a>], interface: &str) -> Option<Name<'a>> {
         .copied()
 }
 
-/// An export has to be of this version of the API, with functions of the right types. What it has beside is for hosts to come.
+/// The version of the API that a guest is built for; that of this host where it uses none of it.
+fn api<'a>(handler: Option<Name<'a>>, names: &Names<'a>) -> &'a str {
+    let all = names.exports.iter().chain(&names.imports);
+    let mut ours = all.filter(|name| name.interface.starts_with("quarry:shard/"));
+    let name = handler.or_else(|| ours.next().copied());
+    name.map_or(OFFERED_VERSION, |name| name.version)
+}
+
+/// An export has to have functions of the right types. What it has beside is for hosts to come.
 fn check_export(
     types: TypesRef<'_>,
     export: Name<'_>,
     functions: &[(&str, &'static str)],
 ) -> Result<(), Error> {
-    check_version(export)?;
     let item = types.component_item_for_export(export.name);
     for (function, expected) in functions {
         let name = || format!("{}.{function}", export.name);
@@ -236,9 +261,6 @@ fn check_export(
 /// An import has to be offered, and each of its functions too. Whether their types fit is checked when it is linked.
 fn check_import(types: TypesRef<'_>, import: &Name<'_>) -> Result<(), Error> {
     let name = import.name.to_owned();
-    if let Some(advice) = offered::refused(import.interface) {
-        return Err(Reason::RefusedImport { name, advice }.into());
-    }
     if offered::WASI_IMPORTS.contains(&import.interface) {
         if is_patch_of(import.version, "0.2") {
             return Ok(());
@@ -285,6 +307,16 @@ fn check_import(types: TypesRef<'_>, import: &Name<'_>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn check_http_version(export: Name<'_>) -> Result<(), Error> {
+    if is_patch_of(export.version, "0.2") {
+        return Ok(());
+    }
+    Err(Reason::OtherHttp {
+        name: export.name.to_owned(),
+    }
+    .into())
 }
 
 fn check_version(name: Name<'_>) -> Result<(), Error> {

@@ -1,7 +1,9 @@
 //! A running instance: its store, its functions, and how they are called.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +16,7 @@ use super::bindings::types;
 use super::call::CurrentCall;
 use super::engine::{Compiled, Indices, Runtime};
 use super::failure::{self, Phase};
+use super::http::Handle;
 use super::meter::{Meter, WallTimeUsedUp, Watch};
 use super::state::State;
 use crate::db::ReadView;
@@ -40,7 +43,7 @@ type Fire = TypedFunc<(&'static str, &'static [u8], u64), (Result<(), types::Err
 
 /// The functions that an instance exports.
 pub(super) struct Exports {
-    pub(super) call: Call<'static>,
+    pub(super) call: Option<Call<'static>>,
     pub(super) query: Option<Call<'static>>,
     pub(super) start: Option<TypedFunc<(), (Result<(), types::Error>,)>>,
     pub(super) stop: Option<TypedFunc<(&'static str,), ()>>,
@@ -50,6 +53,7 @@ pub(super) struct Exports {
     pub(super) suspend: Option<Suspend>,
     pub(super) resume: Option<Resume>,
     pub(super) migrate: Option<Migrate>,
+    pub(super) http: Option<Handle>,
 }
 
 /// An instance and what watches over it.
@@ -89,7 +93,7 @@ impl Running {
                 pin!(compiled.pre.instantiate_async(&mut store)),
             )
             .await;
-        store.data_mut().end_call();
+        _ = store.data_mut().end_call();
         let bound = match made {
             Err(WallTimeUsedUp) => {
                 let limit = ("limits.start_time", limits.start_time);
@@ -111,6 +115,11 @@ impl Running {
             broken: false,
             _runtime: runtime.clone(),
         })
+    }
+
+    /// What the host keeps for it.
+    pub(super) fn state(&mut self) -> &mut State {
+        self.store.data_mut()
     }
 
     /// What queries read from here on.
@@ -147,6 +156,7 @@ impl Running {
             payload: Bytes::from(payload),
             content_type,
             when_applied,
+            http: None,
         })
     }
 
@@ -202,6 +212,24 @@ impl Running {
         P: ComponentNamedList + Lower + Send + Sync,
         R: ComponentNamedList + Lift + Send + Sync + 'static,
     {
+        self.enter_beside(call, limit, function, params, |_| true)
+            .await
+    }
+
+    /// As [`Running::enter`], with work beside it on the same stack of polls: `beside` runs each time that the guest pauses, and gives it up
+    /// where it returns false.
+    pub(super) async fn enter_beside<P, R>(
+        &mut self,
+        call: CurrentCall,
+        limit: (&'static str, Duration),
+        function: TypedFunc<P, R>,
+        params: P,
+        mut beside: impl FnMut(&mut Context<'_>) -> bool + Send,
+    ) -> Result<R, Trap>
+    where
+        P: ComponentNamedList + Lower + Send + Sync,
+        R: ComponentNamedList + Lift + Send + Sync + 'static,
+    {
         if self.broken {
             return Err(Trap::new(
                 TrapKind::Host,
@@ -211,17 +239,24 @@ impl Running {
         self.broken = true;
         self.store.data_mut().begin_call(call);
         self.store.set_epoch_deadline(1);
-        let outcome = self
-            .watch
-            .run(limit.1, pin!(function.call_async(&mut self.store, params)))
-            .await;
-        self.store.data_mut().end_call();
+        let outcome = {
+            let mut call = pin!(function.call_async(&mut self.store, params));
+            let both = poll_fn(|context| match call.as_mut().poll(context) {
+                Poll::Ready(returned) => Poll::Ready(Some(returned)),
+                Poll::Pending if beside(context) => Poll::Pending,
+                Poll::Pending => Poll::Ready(None),
+            });
+            self.watch.run(limit.1, pin!(both)).await
+        };
+        let ended = self.store.data_mut().end_call();
         match outcome {
-            Ok(Ok(returned)) => {
+            Ok(Some(Ok(returned))) => {
+                ended.map_err(|error| Trap::new(TrapKind::Aborted, error.to_string()))?;
                 self.broken = false;
                 Ok(returned)
             }
-            Ok(Err(error)) => Err(failure::classify(
+            Ok(None) => Err(Trap::new(TrapKind::Host, "it was given up on its way")),
+            Ok(Some(Err(error))) => Err(failure::classify(
                 &error,
                 self.store.data(),
                 &self.limits,
@@ -239,7 +274,7 @@ impl Exports {
         indices: &Indices,
     ) -> wasmtime::Result<Self> {
         Ok(Self {
-            call: instance.get_typed_func(store.as_context_mut(), indices.call)?,
+            call: bind(instance, store, indices.call)?,
             query: bind(instance, store, indices.query)?,
             start: bind(instance, store, indices.start_stop.map(|(start, _)| start))?,
             stop: bind(instance, store, indices.start_stop.map(|(_, stop)| stop))?,
@@ -257,6 +292,7 @@ impl Exports {
                 indices.suspend_resume.map(|(_, resume)| resume),
             )?,
             migrate: bind(instance, store, indices.migrate)?,
+            http: bind(instance, store, indices.http)?,
         })
     }
 }

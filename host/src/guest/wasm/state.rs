@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use wasmtime::component::{HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView};
 
 use super::bindings::Imports;
 use super::bindings::types;
 use super::call::CurrentCall;
+use super::http::ended::{Places, TooManyHandles};
+use super::http::hooks::Hooks;
 use super::limiter::Limiter;
 use super::output::Output;
 use super::resources::Resources;
@@ -32,6 +35,11 @@ pub(super) struct State {
     pub(super) output: Output,
     wasi: WasiCtx,
     wasi_table: ResourceTable,
+    http: WasiHttpCtx,
+    hooks: Hooks,
+    /// Since the last call began, the guest did something with HTTP.
+    http_used: bool,
+    places: Places,
 }
 
 /// Where an instance runs.
@@ -75,7 +83,11 @@ enum Access {
 
 impl State {
     /// The state of the instance that runs a shard's calls.
-    pub(super) fn for_calls(info: &ModuleInfo, context: InstanceContext, limits: &Limits) -> Self {
+    pub(super) fn for_calls(
+        info: &ModuleInfo,
+        context: InstanceContext,
+        limits: &Arc<Limits>,
+    ) -> Self {
         let notifier = info
             .exports
             .durable_events
@@ -142,7 +154,7 @@ impl State {
         Self::new(place, data, limits)
     }
 
-    fn new(place: Place, data: Data, limits: &Limits) -> Self {
+    fn new(place: Place, data: Data, limits: &Arc<Limits>) -> Self {
         let output = Output::new(place.log.clone());
         let mut wasi_table = ResourceTable::new();
         wasi_table.set_max_capacity(WASI_RESOURCES_MAX);
@@ -155,6 +167,14 @@ impl State {
             .allow_udp(false)
             .allow_ip_name_lookup(false)
             .build();
+        let hooks = Hooks::new(
+            place.module.clone(),
+            limits.clone(),
+            data.calls.clone(),
+            place.log.clone(),
+        );
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(limits.http_headers);
         Self {
             place,
             data,
@@ -164,11 +184,17 @@ impl State {
             output,
             wasi,
             wasi_table,
+            http,
+            hooks,
+            http_used: false,
+            places: Places::default(),
         }
     }
 
     /// Begins a call: what the last one left behind is no part of it.
     pub(super) fn begin_call(&mut self, call: CurrentCall) {
+        let sees = self.data.is_read_only().then(|| self.data.reads.seq());
+        self.hooks.begin(call.deadline(), sees);
         self.call = call;
         self.limiter.forget();
         self.output.forget_last_words();
@@ -176,9 +202,35 @@ impl State {
     }
 
     /// Ends the call in progress: closes what it left open, and writes out what is left of its output.
-    pub(super) fn end_call(&mut self) {
+    ///
+    /// # Errors
+    /// The guest keeps too many handles of what was closed.
+    pub(super) fn end_call(&mut self) -> Result<(), TooManyHandles> {
         self.resources.close_all();
         self.output.finish();
+        if !std::mem::take(&mut self.http_used) {
+            return Ok(());
+        }
+        let ended = self.places.end_all(&mut self.wasi_table);
+        // What is kept for late drops takes no room from what is alive.
+        let most = WASI_RESOURCES_MAX + self.places.len();
+        self.wasi_table.set_max_capacity(most);
+        ended
+    }
+
+    /// What `wasi:http` works on.
+    pub(super) fn http_view(&mut self) -> WasiHttpCtxView<'_> {
+        self.http_used = true;
+        WasiHttpCtxView {
+            hooks: &mut self.hooks,
+            table: &mut self.wasi_table,
+            ctx: &mut self.http,
+        }
+    }
+
+    /// The places of what has ended, and the table where they are.
+    pub(super) fn places(&mut self) -> (&mut Places, &mut ResourceTable) {
+        (&mut self.places, &mut self.wasi_table)
     }
 }
 
@@ -289,7 +341,8 @@ impl From<GuestError> for types::Error {
 pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     Imports::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     // Sockets and files are there because the standard libraries of most languages import them; nothing can be opened.
-    wasmtime_wasi::p2::add_to_linker_async(linker)
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    super::http::link(linker)
 }
 
 /// The most bytes of one request for random bytes, which the host has to make.

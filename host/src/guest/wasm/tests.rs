@@ -103,6 +103,7 @@ fn request(method: &str, key: Option<&str>, payload: impl Into<Bytes>) -> Reques
         headers: vec![("x-test".into(), "yes".into())],
         deadline: clock::now() + Duration::from_secs(60),
         chain: Vec::new(),
+        http: None,
     }
 }
 

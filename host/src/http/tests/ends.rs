@@ -5,6 +5,17 @@ use super::*;
 #[tokio::test]
 async fn a_node_that_stops_is_not_ready_and_finishes_what_it_began() {
     let node = Node::start(|_| {}).await;
+    // It was answered, and is kept for the next request.
+    let mut served = node.connect().await;
+    served
+        .write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await
+        .expect("sent");
+    let mut first = [0; 15];
+    soon(served.read_exact(&mut first))
+        .await
+        .expect("an answer");
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
     node.server.announce_stop();
     let (status, head, problem) = node.ask("GET", "/ready", "").await;
     assert_eq!(
@@ -29,12 +40,18 @@ async fn a_node_that_stops_is_not_ready_and_finishes_what_it_began() {
     let address = node.server.local_addr();
     let stopping = tokio::spawn(node.server.stop(PATIENCE));
     rest(&mut idle).await;
+    let left = rest(&mut served).await;
+    assert!(
+        !left.contains("connection: close"),
+        "it came before: {left}"
+    );
     node.signals.go.notify_one();
     let answer = rest(&mut busy).await;
     assert!(
         answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("done"),
         "{answer}"
     );
+    assert!(answer.contains("connection: close"), "{answer}");
     assert!(stopping.await.expect("stopped"), "everything finished");
     assert!(
         TcpStream::connect(address).await.is_err(),

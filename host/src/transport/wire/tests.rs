@@ -1,5 +1,5 @@
 use super::*;
-use crate::guest::{GuestError, Trap, TrapKind};
+use crate::guest::{GuestError, HttpAnswer, HttpHead, Trap, TrapKind};
 use crate::transport::Destination;
 
 fn bytes(pieces: Pieces) -> Bytes {
@@ -18,6 +18,7 @@ fn forward(key: Option<&'static [u8]>, payload: Bytes, run: impl Into<Run>) -> F
             headers: vec![("x-user".into(), "größe".into())],
             deadline: clock::now() + Duration::from_secs(10),
             chain: vec![4, 0],
+            http: None,
         },
     }
 }
@@ -78,6 +79,69 @@ fn an_older_node_does_not_read_a_request_that_one_revision_may_run() {
 }
 
 #[test]
+fn an_http_request_arrives_as_it_was_sent_and_not_at_an_older_node() {
+    #[derive(Deserialize)]
+    struct Older {
+        #[expect(dead_code, reason = "only whether it can be read")]
+        run: OlderRun,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OlderRun {
+        Any(#[expect(dead_code, reason = "only whether it can be read")] OlderHow),
+        Only {
+            #[expect(dead_code, reason = "only whether it can be read")]
+            how: OlderHow,
+        },
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum OlderHow {
+        Call,
+        CallDurable,
+        CallApplied,
+    }
+    let head = HttpHead {
+        module: None,
+        method: "PUT".parse().expect("a method"),
+        target: "/a?b".parse().expect("a path"),
+        authority: "localhost".into(),
+        headers: [("x-a", "b")]
+            .map(|(name, value)| {
+                (
+                    name.parse().expect("a name"),
+                    value.parse().expect("a value"),
+                )
+            })
+            .into_iter()
+            .collect(),
+    };
+    let durabilities = [None, Some(Durability::Durable), Some(Durability::Applied)];
+    for how in durabilities.map(How::Call) {
+        for revision in [None, Some(3)] {
+            let run = Run { how, revision };
+            let mut sent = forward(Some(b"k"), "body".into(), run);
+            sent.request.http = Some(Arc::new(head.clone()));
+            let bytes = bytes(encode_call(sent));
+            let got = decode_call(bytes.clone(), Duration::from_secs(60)).expect("a call");
+            assert_eq!((got.run, &*got.request.payload), (run, &b"body"[..]));
+            assert_eq!(got.request.http.as_deref(), Some(&head));
+            assert!(split::<Older>(bytes).is_err(), "{how:?}");
+        }
+    }
+    for body in [
+        r#"{"shard":7,"generation":3,"run":"http","method":"http","left_us":1}"#,
+        r#"{"shard":7,"generation":3,"run":"call","method":"http","left_us":1,"http":{"method":"GET","target":"/","authority":"a"}}"#,
+    ] {
+        let mut bytes = BytesMut::new();
+        bytes.put_u32(u32::try_from(body.len()).expect("short"));
+        bytes.put_slice(body.as_bytes());
+        let refused = decode_call(bytes.freeze(), Duration::from_secs(1)).expect_err(body);
+        assert!(refused.to_string().contains("not both"), "{refused}");
+    }
+}
+
+#[test]
 fn the_chain_of_a_call_is_bounded_and_may_be_missing() {
     let with = |chain: &str| {
         let head = format!(
@@ -124,6 +188,7 @@ fn an_answer_arrives_as_it_was_given() {
         seq: u64::MAX,
         revision: 2,
         node: "b".into(),
+        http: None,
     };
     let guest = GuestError {
         code: "not-found".into(),
@@ -140,7 +205,19 @@ fn an_answer_arrives_as_it_was_given() {
             address: "c:1".into(),
         }),
     };
-    let mut answers = vec![Ok(Ok(reply)), Ok(Err(of_guest)), Err(refused)];
+    let over_http = CallReply {
+        http: Some(Box::new(HttpAnswer {
+            status: 404,
+            headers: http::HeaderMap::new(),
+        })),
+        ..reply.clone()
+    };
+    let mut answers = vec![
+        Ok(Ok(reply)),
+        Ok(Ok(over_http)),
+        Ok(Err(of_guest)),
+        Err(refused),
+    ];
     for kind in CallErrorKind::ALL {
         answers.push(Ok(Err(CallError::host(kind, "because").at(3))));
     }

@@ -17,6 +17,7 @@
 //! | `notify` | writes, and asks for the tag in the payload |
 //! | `tags` | the tags that came |
 //! | `resumed` | the revisions whose memory was taken over, oldest first |
+//! | `linger` | counts the key in memory, and takes as many milliseconds for it as the payload says, or 2,000 |
 //! | `panic`, `go-and-panic` | trap; the latter once the key `go` is there |
 
 use std::collections::BTreeMap;
@@ -43,6 +44,17 @@ impl Guest for Handoff {
         match call.method() {
             "count" => {
                 let count = self.counted.entry(key(&call)?).or_default();
+                *count += 1;
+                Ok(Reply::text(count))
+            }
+            "linger" => {
+                let millis = match call.payload() {
+                    [] => 2_000,
+                    _ => call.json()?,
+                };
+                sleep(Duration::from_millis(millis));
+                let key = call.key().map_or_else(Default::default, String::from_utf8_lossy);
+                let count = self.counted.entry(key.into_owned()).or_default();
                 *count += 1;
                 Ok(Reply::text(count))
             }

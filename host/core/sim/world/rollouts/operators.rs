@@ -3,6 +3,7 @@
 use quarry_core::deploy::{
     Active, Command, Gates, Outcome, Plan, Refused, RolloutRecord, Selection, command,
 };
+use quarry_core::lease::record::Nonce;
 use quarry_core::rules::Mutation;
 
 use super::super::super::queue::{SECOND, Time};
@@ -115,6 +116,8 @@ impl World {
         let order = Command::Deploy {
             target,
             by: String::new(),
+            // They have names of their own here.
+            order: Nonce::new(0),
             plan,
             first,
             gates: Gates {

