@@ -62,9 +62,10 @@ pub fn run(script: &mut Script, command: &str, args: &mut Args) -> Option<Result
         "recurse" => Ok(vec![number(ends::recurse(0))]),
         "allocate" if broken("memory-ends") => Ok(Vec::new()),
         "allocate" => ends::allocate(),
-        "spin" if broken("loop-is-error") => {
-            Err(Refused::Call(error("cpu-time", "the runtime cut a loop off".into())))
-        }
+        "spin" if broken("loop-is-error") => Err(Refused::Call(error(
+            "cpu-time",
+            "the runtime cut a loop off".into(),
+        ))),
         "spin" => ends::spin(),
         _ => return None,
     })

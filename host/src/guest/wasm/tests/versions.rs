@@ -154,6 +154,21 @@ async fn taken(bytes: Bytes) -> Result<(), (&'static str, String)> {
     }
 }
 
+/// What the world of a guest names behind this word.
+fn named(word: &str) -> Vec<&'static str> {
+    let worlds = include_str!("../../../../../wit/worlds.wit");
+    let items = worlds
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(word));
+    items.filter_map(|item| item.strip_suffix(';')).collect()
+}
+
+#[test]
+fn the_tables_are_the_world() {
+    assert_eq!(named("import "), IMPORTED);
+    assert_eq!(named("export "), EXPORTED);
+}
+
 #[tokio::test]
 async fn a_guest_of_a_later_patch_runs_where_it_uses_nothing_new() {
     for number in ["0.1.0", "0.1.1", "0.1.12"] {
