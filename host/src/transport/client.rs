@@ -17,6 +17,8 @@ use super::{Answer, Ask, Destination, Failure, Forward, Identity, Limits, Told, 
 use crate::call::{CallError, CallErrorKind};
 use crate::clock;
 
+mod taken;
+
 /// Bytes of an answer to a question, at most: a report of 65,536 shards fits.
 const TOLD_MAX_BYTES: usize = 64 << 20;
 /// Attempts to send one request: a connection may turn out to be closed when it is used, and then nothing was sent.
@@ -52,15 +54,16 @@ impl Http2 {
                 Ok(response) => return Ok(response),
                 Err(failed) => failed,
             };
-            // The request came back: nothing of it was written.
-            let never_sent = failed.take_message().is_some();
+            // The request came back, so that nothing of it was written; or the other end said that it did not take it.
+            let never_sent =
+                failed.take_message().is_some() || taken::was_not_taken(failed.error());
             let error = lines::causes(failed.error());
             if !never_sent {
                 return Err(Failure::Sent(format!("the connection broke: {error}")));
             }
             if attempt == ATTEMPTS {
                 return Err(Failure::NeverSent(format!(
-                    "the connection closed before the request was sent: {error}"
+                    "the connection closed before the request was sent or taken: {error}"
                 )));
             }
             attempt += 1;
