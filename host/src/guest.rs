@@ -432,6 +432,9 @@ impl GuestError {
     }
 }
 
+/// In the message of a [`Trap`], before what the guest wrote last. That is for whoever calls it, and not for whoever visits a page of its.
+pub(crate) const LAST_WROTE: &str = "; it last wrote: ";
+
 /// The end of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {message}")]

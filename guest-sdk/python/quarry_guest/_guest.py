@@ -119,8 +119,8 @@ def export(guest: G) -> G:
         raise TypeError(f"a project exports one guest: {_exported[0].__qualname__} is exported already, and so would be {guest.__qualname__}")
     interfaces(guest)
     has_handler = guest.call is not Guest.call or guest.query is not Guest.query
-    if not has_handler and not methods(guest, "_quarry_call") and not methods(guest, "_quarry_query"):
-        raise TypeError(f"{guest.__qualname__} answers nothing: put `@call` or `@query` before a method, or define `def call(self, call: Call)`")
+    if not has_handler and guest.wsgi is None and not methods(guest, "_quarry_call") and not methods(guest, "_quarry_query"):
+        raise TypeError(f"{guest.__qualname__} answers nothing: put `@call` or `@query` before a method, define `def call(self, call: Call)`, or give it `wsgi`")
     _exported.append(guest)
     return guest
 

@@ -82,6 +82,9 @@ def _response(answer: Answer) -> http.OutgoingResponse:
     """The host's form of an answer. Raises where the host cannot take it, which is before it has any of it."""
     fields = http.Fields()
     for name, value in answer.headers:
+        # The host tells the length of a body itself, and one that the application has wrong would end the instance.
+        if answer.body and name.lower() == "content-length":
+            continue
         try:
             fields.append(name, value.encode("latin-1"))
         except Err as error:

@@ -157,6 +157,14 @@ class Test(unittest.TestCase):
         self.assertEqual(Host(Web).http("GET", "/").text(), "Web")
         self.assertEqual(_guest.interfaces(Web), [])
 
+    def test_a_guest_may_answer_http_alone(self) -> None:
+        class Web(Guest):
+            wsgi = staticmethod(counting)
+
+        self.addCleanup(setattr, _guest, "_exported", list(_guest._exported))
+        _guest._exported.clear()
+        self.assertIs(_guest.export(Web), Web)
+
     def test_what_has_no_wsgi_answers_no_requests(self) -> None:
         with self.assertRaises(QuarryError) as raised:
             Host(Guest).http("GET", "/")

@@ -12,10 +12,10 @@ use hyper::body::Incoming;
 
 use super::query::terms::{self, Terms};
 use super::{Problem, Shared, calls};
-use crate::call::{CallOptions, HttpReply, HttpRequest, Target};
+use crate::call::{CallError, CallOptions, HttpReply, HttpRequest, Target};
 use crate::client;
-use crate::guest::HttpHead;
 use crate::guest::http::strip_hop_by_hop;
+use crate::guest::{HttpHead, LAST_WROTE};
 
 /// Tells the guest what was taken off its path.
 const PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
@@ -68,8 +68,18 @@ pub(super) async fn serve(
         ..options
     };
     let request = HttpRequest { head, body };
-    let reply = shared.cluster.http(target, request, options).await?;
+    let reply = shared.cluster.http(target, request, options).await;
+    let reply = reply.map_err(discreet)?;
     Ok(respond(shared, reply, is_head))
+}
+
+/// An error without what the guest wrote as it failed. A caller of `/v1/call` gets that; a page may be anybody's to visit.
+fn discreet(mut error: CallError) -> CallError {
+    if let Some(at) = error.message.find(LAST_WROTE) {
+        error.message.truncate(at);
+        error.message.push_str("; the guest's log says more");
+    }
+    error
 }
 
 /// Where a request goes, and what of its path says so.

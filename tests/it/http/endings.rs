@@ -87,7 +87,7 @@ async fn every_failure_has_its_own_words_and_the_next_request_is_served() {
             "65 header fields; at most 64",
         ),
         ("/many?100000", 500, "guest-trap", "limits.http_headers"),
-        ("/panic", 500, "guest-trap", "on demand"),
+        ("/panic", 500, "guest-trap", "the guest's log says more"),
         ("/spin", 504, "guest-cpu-limit", "limits.cpu_time"),
     ] {
         let got = door.get(path).await;
@@ -97,6 +97,10 @@ async fn every_failure_has_its_own_words_and_the_next_request_is_served() {
             "{path}: {got:?}"
         );
         assert!(got.body.contains(says), "{path}: {got:?}");
+        assert!(
+            !got.body.contains("on demand"),
+            "what the guest wrote is not for visitors: {got:?}"
+        );
         assert_eq!(got.json()["shard"], 0, "{path}");
         assert_eq!(door.get("/count").await.body, "0", "after {path}");
     }

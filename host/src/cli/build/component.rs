@@ -154,9 +154,11 @@ fn read(core: &[u8]) -> Result<Module, String> {
     Ok(module)
 }
 
-/// Whether a component is whole, and has no handler of any version.
+/// Whether a component is whole, and has a handler neither of calls nor of HTTP, of any version.
 fn lacks_handler(component: &[u8]) -> bool {
-    let handler = format!("{PACKAGE}handler@");
+    let calls = format!("{PACKAGE}handler@");
+    let is_handler =
+        |name: &str| name.starts_with(&calls) || name.starts_with("wasi:http/incoming-handler@");
     let mut depth = 0_u32;
     for payload in Parser::new(0).parse_all(component) {
         match payload {
@@ -164,7 +166,7 @@ fn lacks_handler(component: &[u8]) -> bool {
             Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
             Ok(Payload::ComponentExportSection(section)) if depth == 0 => {
                 for export in section {
-                    if export.is_ok_and(|export| export.name.name.starts_with(&handler)) {
+                    if export.is_ok_and(|export| is_handler(export.name.name)) {
                         return false;
                     }
                 }
@@ -278,6 +280,19 @@ mod tests {
                 );
             }
             assert!(!text.contains("wasi:"), "{more}");
+        }
+    }
+
+    #[test]
+    fn a_component_needs_a_handler_of_calls_or_of_http() {
+        for (export, lacks) in [
+            ("quarry:shard/handler@0.1.0", false),
+            ("wasi:http/incoming-handler@0.2.3", false),
+            ("wasi:cli/run@0.2.3", true),
+        ] {
+            let text = format!(r#"(component (instance $i) (export "{export}" (instance $i)))"#);
+            let component = wat::parse_str(&text).expect("a component");
+            assert_eq!(lacks_handler(&component), lacks, "{export}");
         }
     }
 

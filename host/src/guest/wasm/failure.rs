@@ -11,7 +11,7 @@ use super::bindings::types;
 use super::engine::BACKTRACE_FRAMES;
 use super::meter::CpuTimeUsedUp;
 use super::state::State;
-use crate::guest::{Failure, GuestError, Limits, NoRoom, Trap, TrapKind};
+use crate::guest::{Failure, GuestError, LAST_WROTE, Limits, NoRoom, Trap, TrapKind};
 
 /// The longest code of a guest's error, in bytes.
 const CODE_MAX_BYTES: usize = 64;
@@ -105,7 +105,7 @@ pub(super) fn classify(
     let (kind, reason) = reason(error, state, limits, phase);
     let mut message = reason;
     if matches!(kind, TrapKind::Aborted | TrapKind::Memory) && !words.is_empty() {
-        message.push_str("; it last wrote: ");
+        message.push_str(LAST_WROTE);
         message.push_str(&words);
     }
     if matches!(

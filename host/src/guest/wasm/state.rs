@@ -348,8 +348,9 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 /// The most bytes of one request for random bytes, which the host has to make.
 const RANDOM_MAX_BYTES: u64 = 1 << 20;
 
-/// WASI resources (streams, pollables) that an instance may have; each takes memory of the host. One more ends the instance.
-const WASI_RESOURCES_MAX: usize = 1024;
+/// WASI resources (streams, pollables) that an instance may have; each takes some 200 bytes of the host. One more ends the instance. Engines
+/// with a collector make one for each piece of a body that they read, and drop none before the call ends: a body of 16 MiB comes in some 2,000.
+const WASI_RESOURCES_MAX: usize = 16_384;
 
 pub(super) fn read_only() -> Error {
     GuestError::new("read-only", "a query cannot write; make it a call")

@@ -147,7 +147,11 @@ fn belonging(table: &mut ResourceTable) -> Vec<u32> {
         let Ok(children) = table.iter_children::<Ended>(&Resource::new_borrow(parent)) else {
             continue;
         };
-        let children: Vec<usize> = children.map(|child| address(child)).collect();
+        let children: BTreeSet<usize> = children.map(|child| address(child)).collect();
+        // Most have none, and there may be many.
+        if children.is_empty() {
+            continue;
+        }
         for (key, at) in &keys {
             if children.contains(at) && found.insert(*key) {
                 of_http.push(*key);
