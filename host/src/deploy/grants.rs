@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -151,6 +152,11 @@ impl FromStr for Grant {
                 "`{host}` is too wide; a `*` stands before a name of two parts or more, like *.example.com"
             )));
         }
+        if is_number(name) && name.parse::<Ipv4Addr>().is_err() {
+            return Err(bad(format!(
+                "`{host}` is an address in another form than requests name it; write the four numbers, like 10.0.0.1"
+            )));
+        }
         let name = name.to_owned();
         let host = if below {
             Hosts::Below(name)
@@ -172,6 +178,15 @@ impl fmt::Display for Grant {
     }
 }
 
+/// Whether a URL takes this name for an address: its last part is a number (URL standard, section 3.6).
+fn is_number(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.bytes().all(|byte| byte.is_ascii_digit())
+        || last
+            .strip_prefix("0x")
+            .is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 fn is_host(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let label = |label: &str| {
@@ -186,6 +201,23 @@ fn is_host(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_has_one_form() {
+        for (grant, is_one) in [
+            ("http:127.0.0.1", true),
+            ("http:10.0.0.1:80", true),
+            ("http:1.example.com", true),
+            ("http:0x.example", true),
+            ("http:127.1", false),
+            ("http:2130706433", false),
+            ("http:0x7f000001", false),
+            ("http:127.0.0.01", false),
+        ] {
+            let parsed = grant.parse::<Grant>();
+            assert_eq!(parsed.is_ok(), is_one, "{grant}: {parsed:?}");
+        }
+    }
 
     #[test]
     fn a_grant_allows_what_it_says_and_nothing_else() {

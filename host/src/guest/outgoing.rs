@@ -187,6 +187,10 @@ impl Asking {
         {
             return Err(Failed::Denied(denied(&self.module, host, port)));
         }
+        if method == Method::CONNECT {
+            let message = "CONNECT makes a tunnel of a connection, and a guest has requests alone";
+            return Err(Failed::Denied(message.into()));
+        }
         if is_query && !matches!(method, Method::GET | Method::HEAD) {
             let message = format!(
                 "a query can be made again, so it may send GET and HEAD, and not {method}; make it a call"
@@ -240,6 +244,11 @@ impl Asking {
 
 /// That a place is not granted, and how it would be.
 fn denied(module: &str, host: &str, port: u16) -> String {
+    if host.starts_with('[') {
+        return format!(
+            "HTTP to {host}:{port} is not granted to module `{module}`, and cannot be: a grant has a name or an IPv4 address"
+        );
+    }
     let grant = match port {
         80 | 443 => format!("http:{host}"),
         port => format!("http:{host}:{port}"),
@@ -316,6 +325,7 @@ mod tests {
             (Method::GET, true),
             (Method::HEAD, true),
             (Method::POST, false),
+            (Method::CONNECT, false),
         ] {
             let asked = ask(&asking, method.clone(), "http://a.b", true);
             assert_eq!(asked.is_ok(), fine, "{method}");
