@@ -53,7 +53,9 @@ impl Guest for Handoff {
                     _ => call.json()?,
                 };
                 sleep(Duration::from_millis(millis));
-                let key = call.key().map_or_else(Default::default, String::from_utf8_lossy);
+                let key = call
+                    .key()
+                    .map_or_else(Default::default, String::from_utf8_lossy);
                 let count = self.counted.entry(key.into_owned()).or_default();
                 *count += 1;
                 Ok(Reply::text(count))
